@@ -285,8 +285,9 @@ EVENTS = {
 }
 
 _OF_EACH_HPA = """\
-All series of an HPA name it by `namespace` and `hpa_name`, as those of Kubernetes do. They end when the HPA is
-deleted, or when another replica takes it over.
+All series of an HPA name it by `namespace` and `hpa_name`, as those of Kubernetes do; the `hpa_name` of an Autoscaler
+is `autoscaler/web`, since an HPA may have its name. They end when the HPA is deleted, or when another replica takes it
+over.
 
 `hpad_hpa_metric_*`, `hpad_hpa_*_replicas`, `hpad_hpa_recommendation`, `hpad_hpa_decision` and `hpad_hpa_held_by`
 describe the last reconcile.

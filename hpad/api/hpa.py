@@ -234,8 +234,25 @@ class HorizontalPodAutoscaler(_Wire, frozen=True):
 
     @property
     def key(self) -> Key:
-        head = self.metadata
-        return Key(head.namespace, head.name, AUTOSCALER_KEY if self.kind == AUTOSCALER else "")
+        return key_of(self.metadata.namespace, self.metadata.name, self.kind)
+
+
+KINDS: Final = (KIND, AUTOSCALER)
+
+
+def key_of(namespace: str, name: str, kind: str) -> Key:
+    """Returns the key of an object of one of the KINDS."""
+    return Key(namespace, name, AUTOSCALER_KEY if kind == AUTOSCALER else "")
+
+
+def kind_of(key: Key) -> str:
+    """Returns which of the KINDS the object has."""
+    return AUTOSCALER if key.kind == AUTOSCALER_KEY else KIND
+
+
+def titled(key: Key) -> str:
+    """Returns "HPA shop/web" or "Autoscaler shop/web", for messages."""
+    return f"{AUTOSCALER if key.kind else 'HPA'} {key.namespace}/{key.name}"
 
 
 _NO_STATUS: Final = HorizontalPodAutoscalerStatus()

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.api.text import shown
+from hpad.api.hpa import HorizontalPodAutoscaler, titled
+from hpad.api.text import meant, shown
 from hpad.cli import manifest, moments, numbers, output, paint, simulate, workload
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
@@ -250,10 +250,11 @@ def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> list[Re
         raise WrongUse(f"--shared {shown(unknown)}: the HPA has no such metric; it has {', '.join(known)}")
     begin, end = _moment(args.begin, "--from"), _moment(args.end, "--to")
     runs = [Runs(case.name, case.annotations, case.hpa.spec, frozenset(args.shared)) for case in cases]
-    key, found = cases[0].hpa.key, 0
+    key, found, others = cases[0].hpa.key, 0, dict[str, None]()
     for place, value in replay.read(args.recording):
         try:
             scenario = decode_scenario(value)
+            others[str(scenario.hpa.key)] = None
             if scenario.hpa.key == key:
                 found += 1
                 for each in runs:
@@ -261,7 +262,7 @@ def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> list[Re
         except RecordingError as error:
             raise RecordingError(f"{place}: {error}") from error
     if not found:
-        raise Failure(f"{args.recording}: has no HPA {key}")
+        raise Failure(f"{args.recording}: has no {titled(key)}{meant(str(key), others)}")
     return [runs[0].recorded, *(each.changed for each in runs)]
 
 

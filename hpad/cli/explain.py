@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hpad.api.text import shown
 from hpad.cli import client, moments, numbers, output, paint
-from hpad.cli.fetch import Hpa, HpadReader, Json, looks
+from hpad.cli.fetch import AUTOSCALER, NAMES, Hpa, Json, NoHpa, looks, parsed
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
 from hpad.engine.render.text import BAD, GOOD, PLAIN, QUIET, Line, Span, line, table
@@ -30,6 +30,7 @@ became the replica count, the write, and what would have to change for the next 
 _EPILOG: Final = f"""\
 examples:
   hpad explain web                        why the HPA web of the namespace default has its count, and what comes next
+  hpad explain shop/autoscaler/web        the Autoscaler web, beside an HPA of that name
   hpad explain -n shop web --at 02:40     the decision in force when it was last 02:40, local time
   hpad explain -n shop web --at -10m      the decision of ten minutes ago
   hpad explain -n shop web --last 20      the last 20 decisions, one line each
@@ -56,7 +57,7 @@ def add_parser(commands: Any) -> None:
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
-    parser.add_argument("name", metavar="NAME", help="the HPA; NAMESPACE/NAME as well")
+    parser.add_argument("name", metavar="NAME", help=NAMES)
     parser.add_argument("-n", "--namespace", help="its namespace (default: default)")
     add_arguments(parser)
     client.add_arguments(parser)
@@ -77,18 +78,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Explains as the arguments say. Raises Failure."""
-    namespace, _, name = args.name.rpartition("/")
-    if "/" in namespace or not name:
-        raise WrongUse(f"NAME: {shown(args.name)} is not of the form NAME or NAMESPACE/NAME")
+    namespace, name, kind = parsed(args.name)
     if namespace and args.namespace not in (None, namespace):
         raise WrongUse(f"NAME: {shown(args.name)} is not of the namespace {shown(args.namespace)} (-n)")
-    args.name, args.namespace = name, namespace or args.namespace or "default"
-    return show(client.reader(args), args)
+    return show(Hpa(client.reader(args), namespace or args.namespace or "default", name, kind), args)
 
 
-def show(reader: HpadReader, args: argparse.Namespace) -> int:
-    """Explains what `reader` answers about the HPA `args.namespace`/`args.name`. Raises Failure."""
-    hpa = Hpa(reader, args.namespace, args.name)
+def show(hpa: Hpa, args: argparse.Namespace) -> int:
+    """Explains what hpad answers about an HPA; one without a kind may be an Autoscaler as well. Raises Failure."""
+    try:
+        return _show(hpa, args)
+    except NoHpa as missing:
+        if not missing.other:
+            raise
+        return _show(hpa._replace(kind=AUTOSCALER), args)
+
+
+def _show(hpa: Hpa, args: argparse.Namespace) -> int:
     listed = args.last is not None or args.since is not None
     if sum((args.at is not None, listed, args.watch, args.save is not None)) > 1:
         raise WrongUse("--at, --watch, --save and a list (--last, --since) exclude each other: choose one")
@@ -172,7 +178,7 @@ def show_list(hpa: Hpa, entries: Sequence[Json], args: argparse.Namespace) -> in
     if args.output != "text":
         output.print_value({"items": list(entries)}, args.output)
     elif not entries:
-        raise Failure(f"there is no decision for the HPA {hpa} in that time")
+        raise Failure(f"there is no decision for the {hpa.titled} in that time")
     else:
         paint.show_lines(rows(list(reversed(entries))), args.color)
     return 0

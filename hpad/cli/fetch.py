@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from hpad.api.text import shown
 from hpad.cli import output
-from hpad.cli.output import Failure
+from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
 
 MAX_BYTES: Final = 64 * 2**20
@@ -126,26 +126,54 @@ def looks(look: Callable[[], T], tell: Callable[[str], None]) -> Iterator[T]:
 # What a running hpad knows about one HPA, with errors that say what to do instead.
 
 _NEAR: Final = 3
+AUTOSCALER: Final = "Autoscaler"
+AUTOSCALERS: Final = ("autoscaler", "autoscalers", "asr")
+"""How kubectl takes the kind."""
+NAMES: Final = "the HPA, as NAME or NAMESPACE/NAME; an Autoscaler as autoscaler/NAME or NAMESPACE/autoscaler/NAME"
+
+
+def local_name(found: Mapping[str, Any]) -> str:
+    """Returns the name of an HPA of the API within its namespace: `web`, or `autoscaler/web`."""
+    return f"autoscaler/{found['name']}" if found.get("kind") == AUTOSCALER else str(found["name"])
+
+
+class NoHpa(Failure):
+    """There is no HPA of that name. `other`: there is an Autoscaler of it."""
+
+    def __init__(self, message: str, *, other: bool) -> None:
+        super().__init__(message)
+        self.other = other
 
 
 class Hpa(NamedTuple):
-    """One HPA at the hpad that `reader` asks. Its methods raise Failure."""
+    """One HPA at the hpad that `reader` asks. Its methods raise Failure; NoHpa where it does not exist.
+
+    `kind` is HorizontalPodAutoscaler or Autoscaler; "" is the HorizontalPodAutoscaler as well.
+    """
 
     reader: HpadReader
     namespace: str
     name: str
+    kind: str = ""
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
+        return f"{self.namespace}/{local_name(self._asdict())}"
+
+    @property
+    def titled(self) -> str:
+        """The HPA in a message: `HPA shop/web`, or `Autoscaler shop/web`."""
+        return f"{AUTOSCALER if self.kind == AUTOSCALER else 'HPA'} {self.namespace}/{self.name}"
 
     def get(self, rest: str = "", query: Mapping[str, str] | None = None) -> Json:
         """Returns the answer to a path below that of the HPA."""
         path = f"/api/v1/hpas/{urllib.parse.quote(self.namespace)}/{urllib.parse.quote(self.name)}{rest}"
+        # Only hpads that know the kind take the parameter.
+        asked = {**(query or {}), **({"kind": self.kind} if self.kind == AUTOSCALER else {})}
         try:
-            found: Json = self.reader.get(f"{path}?{urllib.parse.urlencode(query)}" if query else path)
+            found: Json = self.reader.get(f"{path}?{urllib.parse.urlencode(asked)}" if asked else path)
         except Refusal as refusal:
-            if refusal.status == 404 and refusal.error == f"no HPA {self}":
-                raise Failure(self._unknown()) from None
+            if refusal.status == 404 and refusal.error.partition(";")[0] == f"no {self.titled}":
+                raise self._unknown() from None
             if refusal.error:
                 raise Failure(refusal.error) from None
             raise
@@ -167,14 +195,30 @@ class Hpa(NamedTuple):
 
     def _undecided(self, found: Json) -> str:
         replicas = self.reader.get("/api/v1/replicas")
-        text = f"this replica of hpad has not decided for the HPA {self} yet"
+        text = f"this replica of hpad has not decided for the {self.titled} yet"
         owner = found.get("owner", "")
         return f"{text}: {owner} does; ask that one" if owner and owner != replicas["self"] else text
 
-    def _unknown(self) -> str:
-        known = [f"{each['namespace']}/{each['name']}" for each in summaries(self.reader)]
-        named = {key.partition("/")[2] for key in known}
+    def _unknown(self) -> NoHpa:
+        known = list(summaries(self.reader))
+        named = {each["name"] for each in known}
         names = [self.name] if self.name in named else difflib.get_close_matches(self.name, named, n=_NEAR)
-        near = [key for name in names for key in known if key.partition("/")[2] == name][:_NEAR]
-        hint = f"did you mean {' or '.join(near)}?" if near else f"hpad has {output.counted(len(known), 'HPA')}"
-        return f"there is no HPA {shown(str(self))}; {hint}"
+        near = [f"{each['namespace']}/{local_name(each)}" for name in names for each in known if each["name"] == name]
+        hint = f"did you mean {' or '.join(near[:_NEAR])}?" if near else f"hpad has {output.counted(len(known), 'HPA')}"
+        other = str(self._replace(kind=AUTOSCALER))
+        return NoHpa(f"there is no HPA {shown(str(self))}; {hint}", other=not self.kind and other in near)
+
+
+def parsed(text: str) -> tuple[str, str, str]:
+    """Returns namespace, name and kind of `[NAMESPACE/][autoscaler/]NAME`, "" for what is not given. Raises WrongUse.
+
+    A word before the name that can be the kind is the kind.
+    """
+    before, _, name = text.rpartition("/")
+    place, _, kind = before.rpartition("/")
+    if kind not in AUTOSCALERS:
+        place, kind = before, ""
+    if "/" in place or not name or text.startswith("/"):
+        forms = "NAME, NAMESPACE/NAME, autoscaler/NAME or NAMESPACE/autoscaler/NAME"
+        raise WrongUse(f"NAME: {shown(text)} is not of the form {forms}")
+    return place, name, AUTOSCALER if kind else ""

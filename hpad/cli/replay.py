@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from hpad.api.hpa import key_of
+from hpad.api.metadata import Key
 from hpad.api.text import meant, shown
 from hpad.cli import moments, paint
 from hpad.cli.output import Failure, WrongUse
@@ -58,7 +60,7 @@ def add_hpa(parser: argparse.ArgumentParser) -> None:
         metavar="[NAMESPACE/]NAME",
         action="append",
         default=[],
-        help="only this HPA; may be repeated (default: all)",
+        help="only this HPA (an Autoscaler: [NAMESPACE/]autoscaler/NAME); may be repeated (default: all)",
     )
 
 
@@ -92,9 +94,9 @@ class Selection:
         """Yields the scenarios of the selected HPAs. Raises RecordingError at the end for an HPA without any."""
         wanted = set(self._hpas)
         for place, scenario in located:
-            namespace, name = _identity(scenario)
-            self._names[f"{namespace}/{name}"] = None
-            chosen = {each for each in self._hpas if each in (name, f"{namespace}/{name}")}
+            key = _identity(scenario)
+            self._names[str(key)] = None
+            chosen = {each for each in self._hpas if each in (key.local, str(key))}
             wanted -= chosen
             if chosen or not self._hpas:
                 yield place, scenario
@@ -127,12 +129,13 @@ class Selection:
         raise RecordingError(f"{', '.join(flags)}: no step was recorded in that time; {recorded}")
 
 
-def _identity(scenario: dict[str, Any]) -> tuple[str, str]:
-    """Returns namespace and name of the HPA; texts that are missing, or no texts, are reported when it is decoded."""
+def _identity(scenario: dict[str, Any]) -> Key:
+    """Returns the key of the HPA; texts that are missing, or no texts, are reported when it is decoded."""
     hpa = scenario.get("hpa")
-    metadata = hpa.get("metadata") if isinstance(hpa, dict) else None
+    whole = hpa if isinstance(hpa, dict) else {}
+    metadata = whole.get("metadata")
     found = metadata if isinstance(metadata, dict) else {}
-    return str(found.get("namespace") or "default"), str(found.get("name") or "")
+    return key_of(str(found.get("namespace") or "default"), str(found.get("name") or ""), str(whole.get("kind")))
 
 
 def _text(time: datetime) -> str:

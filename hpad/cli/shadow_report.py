@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
+from hpad.api.hpa import key_of
 from hpad.cli import client, moments, output, paint
-from hpad.cli.fetch import Hpa, HpadReader, summaries
+from hpad.cli.fetch import NAMES, Hpa, HpadReader, parsed, summaries
 from hpad.cli.output import Failure
 from hpad.clock import SystemClock
 from hpad.engine import words
@@ -29,6 +30,7 @@ examples:
   hpad shadow-report                       all HPAs in shadow mode, over the last day
   hpad shadow-report -n shop web --since 8h
                                            one HPA, over the last eight hours
+  hpad shadow-report shop/autoscaler/web   an Autoscaler beside the HPA that scales
   hpad shadow-report --all -o json | jq '.items[].differences'
                                            every difference, with times and reasons
 
@@ -75,6 +77,7 @@ class ShadowReport(msgspec.Struct, frozen=True, rename="camel"):
 
     namespace: str
     name: str
+    kind: str
     begin: datetime
     end: datetime
     seconds: float
@@ -96,6 +99,7 @@ def report(entries: Sequence[Entry], since: datetime) -> ShadowReport | None:
     return ShadowReport(
         namespace=entries[0].namespace,
         name=entries[0].name,
+        kind=entries[0].kind,
         begin=intervals[0].begin,
         end=intervals[-1].end,
         seconds=sum(each.seconds for each in intervals),
@@ -163,7 +167,7 @@ def add_parser(commands: Any) -> None:
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="NAMESPACE/NAME, or NAME (default: all HPAs)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{NAMES} (default: all HPAs)")
     parser.add_argument("-n", "--namespace", help="the namespace of a NAME without one (default: default)")
     parser.add_argument("--since", metavar="TIME", default="24h", help="the begin, or the length (default: 24h)")
     parser.add_argument("--all", action="store_true", help=f"print more than {_SHOWN} differences of one HPA")
@@ -189,11 +193,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _hpas(reader: HpadReader, args: argparse.Namespace) -> Iterator[Hpa]:
     for each in args.names:
-        namespace, _, name = each.rpartition("/")
-        yield Hpa(reader, namespace or args.namespace or "default", name)
+        namespace, name, kind = parsed(each)
+        yield Hpa(reader, namespace or args.namespace or "default", name, kind)
     if not args.names:
         for each in summaries(reader, namespace=args.namespace):
-            yield Hpa(reader, each["namespace"], each["name"])
+            yield Hpa(reader, each["namespace"], each["name"], each.get("kind", ""))
 
 
 def read(hpa: Hpa, since: datetime) -> ShadowReport | None:
@@ -211,7 +215,8 @@ def _lines(reports: Sequence[ShadowReport], most: int | None) -> Iterator[Line]:
 
 def _one(found: ShadowReport, most: int | None) -> Iterator[Line]:
     times = f"{found.begin:%Y-%m-%d %H:%M:%SZ} to {found.end:%Y-%m-%d %H:%M:%SZ}"
-    yield line(Span(f"{found.namespace}/{found.name}", STRONG), f": in shadow mode for {_for(found.seconds)}, {times}")
+    key = key_of(found.namespace, found.name, found.kind)
+    yield line(Span(str(key), STRONG), f": in shadow mode for {_for(found.seconds)}, {times}")
     heads = [Span(each, QUIET) for each in ("", "RESCALES", "REPLICA-HOURS", "LOWEST", "HIGHEST")]
     yield from table([heads, _figures("hpad", found.shadow), _figures("target", found.target)], 0)
     yield line(summary(found))

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from hpad.api.hpa import kind_of
 from hpad.clock import EPOCH
 from hpad.engine.addresses import addresses
 from hpad.engine.settle import sentence
@@ -47,7 +48,8 @@ class Point(msgspec.Struct, frozen=True, rename="camel", gc=False):
 class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """A stretch of `turns` turns, from `began` to `ended`, with the same decision for the same reason.
 
-    `number` is unique, and higher than that of each earlier entry of the HPA. `metrics` are the addresses of the
+    `number` is unique, and higher than that of each earlier entry of the HPA. `kind` is HorizontalPodAutoscaler or
+    Autoscaler. `metrics` are the addresses of the
     metrics. `points` has one element per change of the proposals. `sentence`, `error` and `trace` are those of the
     first turn of the stretch; the trace is left out of lists. In shadow mode `current` and `desired` are the counts of
     the shadow, and `target` is that of the target; None in other modes.
@@ -69,6 +71,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel",
     metrics: tuple[str, ...] = ()
     points: tuple[Point, ...] = ()
     target: int | None = None
+    kind: str = ""
     trace: Trace | None = None
 
 
@@ -76,8 +79,9 @@ def first(done: Reconcile, number: int = 0) -> Entry:
     """Returns the entry of a stretch that begins with this decision, without points and trace."""
     view, decision, settlement = done.view, done.decision, done.settlement
     return Entry(
-        namespace=view.hpa.metadata.namespace,
-        name=view.hpa.metadata.name,
+        namespace=view.key.namespace,
+        name=view.key.name,
+        kind=kind_of(view.key),
         began=view.now,
         ended=view.now,
         turns=1,
@@ -124,7 +128,7 @@ def pack(done: Reconcile) -> Stored:
 
 def _said(done: Reconcile) -> bytes:
     # Names and times are those of the row.
-    bare = msgspec.structs.replace(first(done), namespace="", name="", began=EPOCH, ended=EPOCH)
+    bare = msgspec.structs.replace(first(done), namespace="", name="", kind="", began=EPOCH, ended=EPOCH)
     try:
         return _deflated(msgspec.json.encode(bare))
     except ValueError:  # text that is not UTF-8

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
-from hpad.api.hpa import without_status
+from hpad.api.hpa import kind_of, without_status
 from hpad.api.metadata import Key
 from hpad.api.sample import Query
 from hpad.clock import Clock, SystemClock, micros, moment_of
@@ -287,7 +287,8 @@ def _entry(key: Key, found: FoundEntry) -> Entry:
         said,
         number=row.number,
         namespace=key.namespace,
-        name=key.local,
+        name=key.name,
+        kind=kind_of(key),
         began=moment_of(row.began),
         ended=moment_of(row.ended),
         turns=row.turns,

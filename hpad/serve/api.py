@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from hpad import build
-from hpad.api.hpa import HorizontalPodAutoscaler, enc_hook
+from hpad.api.hpa import KINDS, HorizontalPodAutoscaler, enc_hook, key_of, kind_of, titled
 from hpad.api.metadata import Key
 from hpad.api.problem import Invalid
 from hpad.api.text import harmless_json
@@ -132,11 +132,11 @@ class Api:
         return [hpa for hpa in found if hpa is not None]
 
     async def _hpa(self, request: web.Request, asked: Asked) -> web.Response:
-        hpa = self._found(request)
+        hpa = self._found(request, asked)
         return await respond_with(lambda: self._detail(hpa))
 
     async def _history(self, request: web.Request, asked: Asked) -> web.Response:
-        key, limit = self._found(request).key, asked["limit"]
+        key, limit = self._found(request, asked).key, asked["limit"]
         found = await self._decisions.entries(
             key,
             since=asked["since"],
@@ -150,7 +150,7 @@ class Api:
         return await respond_with(lambda: EntryList(items=items, continue_=token))
 
     async def _decision(self, request: web.Request, asked: Asked) -> web.Response:
-        key, at = self._found(request).key, asked["at"]
+        key, at = self._found(request, asked).key, asked["at"]
         found = await self._decisions.at(key, self._clock.now() if at is None else at)
         if found is None:
             raise web.HTTPNotFound(text=await self._no_decision(key))
@@ -163,12 +163,12 @@ class Api:
         return DecisionAt(**msgspec.structs.asdict(found.entry) | {"trace": trace}, outlook=next_, notes=notes)
 
     async def _recording(self, request: web.Request, asked: Asked) -> web.Response:
-        key = self._found(request).key
+        key = self._found(request, asked).key
         if self._last is None or not self._last.is_on:
             raise web.HTTPNotFound(text="the last decisions are not kept: record_recent is off")
         reconciles = self._last.of(key)
         if not reconciles:
-            text = f"no decision for the HPA {key} is in memory"
+            text = f"no decision for the {titled(key)} is in memory"
             _, *others = self._replicas()  # this process is the first one
             owner = next((each.identity for each in others if each.decides), "")
             raise web.HTTPNotFound(text=f"{text}; {owner} decides for it" if owner else text)
@@ -177,8 +177,8 @@ class Api:
     async def _no_decision(self, key: Key) -> str:
         begin = await self._decisions.reaches(key)
         if begin is None:
-            return f"there is no decision for the HPA {key} yet"
-        return f"the decision history of the HPA {key} begins at {begin.isoformat().replace('+00:00', 'Z')}"
+            return f"there is no decision for the {titled(key)} yet"
+        return f"the decision history of the {titled(key)} begins at {begin.isoformat().replace('+00:00', 'Z')}"
 
     async def _sources(self, request: web.Request, asked: Asked) -> web.Response:
         return await respond(SourceList(items=tuple(self._reports())))
@@ -190,13 +190,19 @@ class Api:
         hpa = self._source.get(key)
         return None if hpa is None else summary.summary(self._row(hpa, self._dry_run()))
 
-    def _found(self, request: web.Request) -> HorizontalPodAutoscaler:
-        """Returns the HPA that the path names. Raises web.HTTPNotFound."""
-        key = Key(request.match_info["namespace"], request.match_info["name"])
+    def _found(self, request: web.Request, asked: Asked) -> HorizontalPodAutoscaler:
+        """Returns the HPA that the path and the parameter `kind` name. Raises web.HTTPNotFound."""
+        key = key_of(request.match_info["namespace"], request.match_info["name"], asked["kind"])
         hpa = self._source.get(key)
         if hpa is None:
-            raise web.HTTPNotFound(text=f"no HPA {key}")
+            raise web.HTTPNotFound(text=f"no {titled(key)}{self._of_other_kind(key)}")
         return hpa
+
+    def _of_other_kind(self, key: Key) -> str:
+        """Returns how to ask for the object of the same name and the other kind; "" if there is none."""
+        others = (key_of(key.namespace, key.name, kind) for kind in KINDS)
+        other = next((each for each in others if each != key and self._source.get(each) is not None), None)
+        return "" if other is None else f"; did you mean {other} (kind={kind_of(other)})?"
 
     def _row(self, hpa: HorizontalPodAutoscaler, dry_run: bool) -> summary.Row:
         return summary.row(hpa, self._store, self._decisions, dry_run=dry_run)

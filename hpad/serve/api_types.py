@@ -105,13 +105,15 @@ class LastDecision(_Answer, frozen=True):
 
 
 class Summary(_Answer, frozen=True):
-    """One HPA in a list. `shadowReplicas` is the count that hpad would have given the target, in shadow mode only.
+    """One HPA in a list. `kind` is HorizontalPodAutoscaler or Autoscaler: one of each may have the same name.
 
-    `notes` name competing writers, and mistakes in the annotations of hpad.
+    `shadowReplicas` is the count that hpad would have given the target, in shadow mode only. `notes` name competing
+    writers, and mistakes in the annotations of hpad.
     """
 
     namespace: str
     name: str
+    kind: str
     target: Target
     min_replicas: int
     max_replicas: int
@@ -130,7 +132,7 @@ class HpaList(_Answer, frozen=True):
     """A page of the HPAs.
 
     `total` is the number of HPAs that match all filters, on all pages. `counts` has the number of HPAs in each state,
-    of those that match `namespace` and `search`. `continue` gives the next page; it is absent on the last one.
+    of those that match `namespace`, `kind` and `search`. `continue` gives the next page; it is absent on the last one.
     """
 
     items: tuple[Summary, ...]

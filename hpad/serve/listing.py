@@ -54,7 +54,7 @@ def listed(rows: Sequence[Row], asked: Mapping[str, Any]) -> HpaList:
 def _is_wanted(row: Row, asked: Mapping[str, Any]) -> bool:
     if not asked["selector"].matches(row.hpa.metadata.labels or {}):
         return False
-    return matches(row.key, row.hpa.spec.scale_target_ref.name, asked["namespace"], asked["search"])
+    return matches(row.key, row.hpa.spec.scale_target_ref.name, asked)
 
 
 def _page(rows: Sequence[Row], sort: str, after: Position | None, limit: int) -> tuple[list[Row], bool]:
@@ -67,4 +67,4 @@ def _page(rows: Sequence[Row], sort: str, after: Position | None, limit: int) ->
 
 
 def _position(row: Row, sort: str) -> Position:
-    return Position(sort, _VALUES[sort.removeprefix("-")](row), row.key.namespace, row.key.name)
+    return Position(sort, _VALUES[sort.removeprefix("-")](row), row.key)

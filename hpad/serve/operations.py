@@ -65,6 +65,7 @@ OPERATIONS: Final = (
         _HPA,
         "One HPA with its spec, its status, and the trace of its last decision.",
         api_types.Detail,
+        parameters.ONE,
     ),
     Operation(
         "history",
@@ -88,6 +89,7 @@ OPERATIONS: Final = (
         "The last decisions of an HPA with all their inputs, as far as they are in memory (setting record_recent). "
         "404 if they are not kept, or none has been made.",
         api_types.Recording,
+        parameters.ONE,
     ),
     Operation(
         "decisions",
@@ -125,9 +127,9 @@ OPERATIONS: Final = (
 
 _REF: Final = "#/components/schemas/{name}"
 _DESCRIPTION: Final = """\
-Read-only: what hpad decided for each HorizontalPodAutoscaler, when and why. Times are RFC 3339 in UTC, amounts are
-Kubernetes quantities, durations are seconds. A field without a value is left out. New fields, states and paths may be
-added to v1; clients ignore the unknown.
+Read-only: what hpad decided for each HPA, when and why. An HPA is a HorizontalPodAutoscaler or an Autoscaler. Times are
+RFC 3339 in UTC, amounts are Kubernetes quantities, durations are seconds. A field without a value is left out. New
+fields, states and paths may be added to v1; clients ignore the unknown.
 """
 _ERRORS: Final[Mapping[int, str]] = {
     400: "A query parameter is unknown or has an invalid value. As text: not HTTP, or a line over 2,048 bytes.",

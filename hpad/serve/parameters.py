@@ -10,6 +10,7 @@ import msgspec
 from multidict import MultiMapping
 
 from hpad.api import selector
+from hpad.api.hpa import KIND, KINDS
 from hpad.api.metadata import Key
 from hpad.api.problem import Invalid, Problem
 from hpad.api.text import meant, shown
@@ -70,13 +71,12 @@ def _value(given: Sequence[str], parameter: Parameter) -> Any:
 class Position(NamedTuple):
     """A place in a sorted list of HPAs: the order, and the sort key of the last HPA before it.
 
-    Namespace and name contain no NUL, as the API server ensures.
+    The parts of the key contain no NUL, as the API server ensures.
     """
 
     sort: str
     value: str
-    namespace: str
-    name: str
+    key: Key
 
 
 _POSITION: Final = r"-?(?:{})\.(?:[A-Za-z0-9_-]{{4}})*(?:[A-Za-z0-9_-]{{2,3}})?".format("|".join(SORTS))
@@ -85,8 +85,8 @@ _ENTRY: Final = "[0-9]{1,18}"
 
 def position_text(position: Position) -> str:
     """Returns the value of `continue` for the page after this position."""
-    sort, value, namespace, name = position
-    body = f"{namespace}\0{name}\0{value}".encode("utf-8", "surrogatepass")
+    sort, value, key = position
+    body = f"{key.namespace}\0{key.name}\0{key.kind}\0{value}".encode("utf-8", "surrogatepass")
     return f"{sort}.{base64.urlsafe_b64encode(body).decode().rstrip('=')}"
 
 
@@ -100,8 +100,8 @@ def _position(text: str) -> Position:
         text = decoded.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         text = decoded.decode("latin-1")
-    namespace, name, value = (*text.split("\0", 2), "", "")[:3]
-    return Position(sort, value, namespace, name)
+    namespace, name, kind, value = (*text.split("\0", 3), "", "", "")[:4]
+    return Position(sort, value, Key(namespace, name, kind))
 
 
 def _entry(text: str) -> int:
@@ -137,10 +137,11 @@ def _sort(text: str) -> str:
 
 
 def _key(text: str) -> Key:
-    namespace, _, name = text.partition("/")
-    if not namespace or not name or "/" in name:
-        raise ValueError(f"{shown(text)} is not namespace/name of an HPA, such as shop/web")
-    return Key(namespace, name)
+    try:
+        return Key.parse(text)
+    except ValueError:
+        forms = "namespace/name of an HPA, such as shop/web, or of an Autoscaler, such as shop/autoscaler/web"
+        raise ValueError(f"{shown(text)} is not {forms}") from None
 
 
 _MOMENT: Final = re.compile(
@@ -183,6 +184,7 @@ _TERM: Final = (
 """One requirement of a selector of labels, for the OpenAPI document; `selector.parse` judges."""
 _FILTERS: Final = (
     Parameter("namespace", "Only HPAs of this namespace.", {"type": "string"}, str, ""),
+    Parameter("kind", "Only objects of this kind.", {"type": "string", "enum": list(KINDS)}, _one_of(KINDS), ""),
     Parameter(
         "search",
         "Only HPAs with this text in namespace/name or in the name of the target, in upper or lower case.",
@@ -194,8 +196,9 @@ _FILTERS: Final = (
 HPAS: Final[tuple[Parameter, ...]] = (
     Parameter(
         "hpa",
-        "Only this HPA, as namespace/name. May be repeated: only these HPAs. Cheaper than the other filters.",
-        {"type": "string", "pattern": "^[^/]+/[^/]+$"},
+        "Only this HPA, as namespace/name; an Autoscaler as namespace/autoscaler/name. May be repeated: only these."
+        " Cheaper than the other filters.",
+        {"type": "string", "pattern": "^[^/]+(?:/autoscaler)?/[^/]+$"},
         _key,
         repeats=True,
     ),
@@ -216,7 +219,8 @@ HPAS: Final[tuple[Parameter, ...]] = (
     ),
     Parameter(
         "sort",
-        "The order, descending after a minus sign. `name` is namespace and name, which also decide between equals."
+        "The order, descending after a minus sign. `name` is namespace, name and kind, which also decide between"
+        " equals."
         " `failing` is HPAs that fail first, those with the same group of causes together.",
         {"type": "string", "enum": [*SORTS, *(f"-{name}" for name in SORTS)], "default": "name"},
         _sort,
@@ -230,7 +234,17 @@ HPAS: Final[tuple[Parameter, ...]] = (
         _position,
     ),
 )
+ONE: Final[tuple[Parameter, ...]] = (
+    Parameter(
+        "kind",
+        "The kind of the object.",
+        {"type": "string", "enum": list(KINDS), "default": KIND},
+        _one_of(KINDS),
+        KIND,
+    ),
+)
 HISTORY: Final[tuple[Parameter, ...]] = (
+    *ONE,
     _time("since", "Only decisions that were in force at this time or later."),
     _time("until", "Only decisions that were made at this time or earlier."),
     _limit(1000, 100),
@@ -249,10 +263,10 @@ HISTORY: Final[tuple[Parameter, ...]] = (
     ),
 )
 DECISION: Final[tuple[Parameter, ...]] = (
+    *ONE,
     _time("at", "The time whose decision is asked for; by default the present, so the last decision."),
 )
 STREAM: Final[tuple[Parameter, ...]] = (
-    _FILTERS[0],
-    Parameter("name", "Only the HPA of this name.", {"type": "string"}, str, ""),
-    _FILTERS[1],
+    *_FILTERS,
+    Parameter("name", "Only HPAs of this name.", {"type": "string"}, str, ""),
 )

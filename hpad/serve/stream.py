@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 import structlog
 from aiohttp import web
 
+from hpad.api.hpa import key_of
 from hpad.api.metadata import Key
 from hpad.records.history import DecisionHistory
 from hpad.records.subscription import Subscription
@@ -180,5 +181,4 @@ class Streams:
 def _is_wanted(summary: Summary, asked: Mapping[str, Any]) -> bool:
     if asked["name"] and summary.name != asked["name"]:
         return False
-    key = Key(summary.namespace, summary.name)
-    return matches(key, summary.target.name, asked["namespace"], asked["search"])
+    return matches(key_of(summary.namespace, summary.name, summary.kind), summary.target.name, asked)

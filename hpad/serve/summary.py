@@ -5,14 +5,14 @@ States come from conditions and from the last decision, never from texts.
 
 import math
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from hpad.api import amounts
-from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, MetricStatus
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, MetricStatus, kind_of
 from hpad.api.metadata import Key
 from hpad.api.text import harmless
 from hpad.engine import brief, conditions, holds
@@ -125,6 +125,7 @@ def summary(row: Row) -> Summary:
     return Summary(
         namespace=row.key.namespace,
         name=row.key.name,
+        kind=kind_of(row.key),
         target=Target(api_version=target.api_version, kind=target.kind, name=target.name),
         min_replicas=low,
         max_replicas=high,
@@ -250,9 +251,10 @@ def row(hpa: HorizontalPodAutoscaler, store: Store, decisions: DecisionHistory, 
     return Row(hpa, store.get(key), decisions.last(key), dry_run)
 
 
-def matches(key: Key, target: str, namespace: str, search: str) -> bool:
-    """Returns whether an HPA is in the namespace ("": any), and has the text in its name or its target's."""
-    if namespace and key.namespace != namespace:
+def matches(key: Key, target: str, asked: Mapping[str, Any]) -> bool:
+    """Returns whether an HPA has the namespace and kind ("": any), and the text in its name or its target's."""
+    if asked["namespace"] not in ("", key.namespace) or asked["kind"] not in ("", kind_of(key)):
         return False
-    text = search.casefold()
-    return text in str(key).casefold() or text in target.casefold()
+    text = asked["search"].casefold()
+    names = (str(key), f"{key.namespace}/{key.name}", target)
+    return any(text in name.casefold() for name in names)

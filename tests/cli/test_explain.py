@@ -222,16 +222,41 @@ def test_the_last_decisions_since_a_time(run: Run, held: Workload) -> None:
     assert reader.asked == [f"{HPA}/history?limit=3&since=2026-01-01T10%3A00%3A00%2B00%3A00"]
 
 
-@pytest.mark.parametrize("arguments", [["shop/web"], ["-n", "shop", "web"], ["shop/web", "-n", "shop"]])
-def test_a_name_may_have_its_namespace(run: Run, held: Workload, arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "query"),
+    [
+        (["shop/web"], ""),
+        (["-n", "shop", "web"], ""),
+        (["shop/web", "-n", "shop"], ""),
+        (["shop/autoscaler/web"], "?kind=Autoscaler"),
+        (["asr/web", "-n", "shop"], "?kind=Autoscaler"),
+    ],
+)
+def test_a_name_may_have_its_namespace_and_kind(run: Run, held: Workload, arguments: list[str], query: str) -> None:
     reader = Answers({"/api/v1/hpas/shop/web": detail(held.trace)})
     assert run(reader, *arguments) == 0
+    assert reader.asked == [f"/api/v1/hpas/shop/web{query}"]
 
 
-@pytest.mark.parametrize("name", ["a/b/c", "shop/", ""])
+@pytest.mark.parametrize("name", ["a/b/c", "a/b/autoscaler/c", "shop/", "shop/autoscaler/", "/web", ""])
 def test_a_name_of_another_form_is_wrong_use(run: Run, capsys: Capture, name: str) -> None:
     assert run(Answers({}), name) == 2
-    assert capsys.readouterr().err == f"hpad: NAME: {name!r} is not of the form NAME or NAMESPACE/NAME\n"
+    assert f"NAME: {name!r} is not of the form NAME, NAMESPACE/NAME, autoscaler/NAME or" in capsys.readouterr().err
+
+
+def test_a_name_without_a_kind_is_that_of_an_autoscaler_where_no_hpa_has_it(
+    run: Run, held: Workload, capsys: Capture
+) -> None:
+    class Autoscalers(Answers):
+        def get(self, path: str) -> Any:
+            if path == HPA:
+                raise Refusal("404", 404, f"{NO_HPA}; did you mean default/autoscaler/web (kind=Autoscaler)?")
+            return super().get(path)
+
+    items = [{"namespace": "default", "name": "web", "kind": "Autoscaler"}]
+    made = msgspec.structs.replace(held.trace, kind="Autoscaler")
+    assert run(Autoscalers({"/api/v1/hpas": {"items": items}, HPA: detail(made)}), "web") == 0
+    assert capsys.readouterr().out.startswith("HPA:       default/autoscaler/web\n")
 
 
 def test_two_namespaces_are_an_error(run: Run, capsys: Capture) -> None:

@@ -5,24 +5,28 @@ from typing import Any
 import pytest
 
 from hpad.cli.kubectl import names
-from hpad.cli.kubectl.names import Named
+from hpad.cli.kubectl.names import KIND, Named
 from hpad.cli.output import Failure
 
 
-def summary(name: str, kind: str, target: str, namespace: str = "shop") -> dict[str, Any]:
-    return {"namespace": namespace, "name": name, "target": {"kind": kind, "name": target}}
+def summary(name: str, kind: str, target: str, of: str = KIND) -> dict[str, Any]:
+    return {"namespace": "shop", "name": name, "kind": of, "target": {"kind": kind, "name": target}}
 
 
 WEB = summary("web-hpa", "Deployment", "web")
 SET = summary("web", "StatefulSet", "db")
 ROLLOUT = summary("canary", "Rollout", "web")
+AUTOSCALER = summary("web", "CloneSet", "db", "Autoscaler")
 
 
 @pytest.mark.parametrize(
     ("text", "matching"),
     [
-        ("web", [SET]),
+        ("web", [SET, AUTOSCALER]),
         ("hpa/web", [SET]),
+        ("autoscaler/web", [AUTOSCALER]),
+        ("autoscalers.hpad.io/web", [AUTOSCALER]),
+        ("asr/web", [AUTOSCALER]),
         ("horizontalpodautoscaler.autoscaling/web", [SET]),
         ("HPA/web", [SET]),
         ("deployment/web", [WEB]),
@@ -39,12 +43,12 @@ ROLLOUT = summary("canary", "Rollout", "web")
 )
 def test_an_hpa_is_named_by_itself_or_by_its_target(text: str, matching: list[dict[str, Any]]) -> None:
     named = names.parse(text)
-    assert [each for each in (WEB, SET, ROLLOUT) if named.matches(each)] == matching
+    assert [each for each in (WEB, SET, ROLLOUT, AUTOSCALER) if named.matches(each)] == matching
 
 
 @pytest.mark.parametrize("text", ["", "/", "hpa/", "/web", "a/b/c"])
 def test_other_forms_are_refused(text: str) -> None:
-    with pytest.raises(Failure, match="is not of the form NAME, hpa/NAME or deployment/NAME"):
+    with pytest.raises(Failure, match="is not of the form NAME, hpa/NAME, autoscaler/NAME or deployment/NAME"):
         names.parse(text)
 
 
@@ -88,6 +92,7 @@ def test_hpas_are_in_the_order_of_their_names_on_the_command_line() -> None:
         ("shop", Named("none"), "no HPA none in namespace shop"),
         (None, Named("none"), "no HPA none in any namespace"),
         ("shop", Named("none", "deployment"), "no HPA of deployment/none in namespace shop"),
+        ("shop", Named("web-hpa", of="Autoscaler"), "no Autoscaler web-hpa in namespace shop"),
     ],
 )
 def test_a_missing_hpa_is_an_error(namespace: str | None, named: Named, message: str) -> None:
@@ -100,6 +105,8 @@ WEB_NAME = Named("web-hpa")
 
 def test_one_hpa_is_needed_where_several_match() -> None:
     other = {**SET, "namespace": "staging"}
-    assert names.only(Pages(WEB), "shop", WEB_NAME) == ("shop", "web-hpa")
-    with pytest.raises(Failure, match=r"^several HPAs match web: shop/web, staging/web; name one"):
+    assert names.only(Pages(WEB), "shop", WEB_NAME)[1:] == ("shop", "web-hpa", KIND)
+    with pytest.raises(Failure, match=r"^several HPAs match web: shop/web, staging/web; .* with its namespace \(-n\)$"):
         names.only(Pages(SET, other), None, Named("web"))
+    with pytest.raises(Failure, match=r"^several HPAs match web: shop/web, shop/autoscaler/web; .* by its kind "):
+        names.only(Pages(SET, AUTOSCALER), None, Named("web"))

@@ -63,6 +63,18 @@ def test_a_count_that_was_never_decided_is_not_shown_as_zero(
     assert row[2:8] == ["cpu:", "<unknown>/50%", str(low), "9", str(current), shown]
 
 
+def test_an_autoscaler_is_told_from_an_hpa_of_its_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hpa = summary(low=1, current=3, desired=3)
+    hpas = Hpas(hpa | {"kind": "HorizontalPodAutoscaler"}, hpa | {"kind": "Autoscaler"})
+    monkeypatch.setattr("hpad.cli.client.reader", lambda args: hpas)
+    assert main(["status", "web", "-n", "shop", "--address", "127.0.0.1:9"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["NAME", "web", "autoscaler/web"]
+    assert main(["status", "web", "-n", "shop", "-o", "name", "--address", "127.0.0.1:9"]) == 0
+    assert capsys.readouterr().out == "horizontalpodautoscaler.autoscaling/web\nautoscaler.hpad.io/web\n"
+
+
 class Looks:
     """A Reader that answers with these lists of HPAs, one after the other, and then acts as if Ctrl-C was pressed."""
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from support.engine import START, Workload, external, series
 
+from hpad.api.hpa import AUTOSCALER, KINDS
 from hpad.cli import client, shadow_report
 from hpad.cli.output import Failure
 from hpad.cli.shadow_report import report
@@ -29,7 +30,7 @@ def history(targets: list[int], loads: list[int], mode: str = "shadow") -> list[
         web.replicas = target
         web.reconcile(series(load), after=60 if number else 0)
         assert web.done is not None
-        found.append(msgspec.structs.replace(first(web.done, number + 1), turns=1))
+        found.append(msgspec.structs.replace(first(web.done, number + 1), turns=1, kind=AUTOSCALER))
     return found
 
 
@@ -96,9 +97,10 @@ class Answers:
 
     def get(self, path: str) -> Any:
         if path.startswith("/api/v1/hpas?"):
-            return {"items": [{"namespace": "default", "name": "web"}], "total": 1, "counts": {}}
+            of = [{"namespace": "default", "name": "web", "kind": kind} for kind in KINDS]
+            return {"items": of, "total": 2, "counts": {}}
         assert path.startswith("/api/v1/hpas/default/web/history?")
-        return {"items": self.entries}
+        return {"items": self.entries if "kind=Autoscaler" in path else []}
 
 
 def run(monkeypatch: pytest.MonkeyPatch, entries: list[Entry], *arguments: str) -> int:
@@ -113,7 +115,7 @@ def run(monkeypatch: pytest.MonkeyPatch, entries: list[Entry], *arguments: str) 
 def test_what_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(monkeypatch, history(TARGETS, LOADS), "--color", "never") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "default/web: in shadow mode for 4m, 2026-01-01 12:00:00Z to 2026-01-01 12:04:00Z"
+    assert lines[0] == "default/autoscaler/web: in shadow mode for 4m, 2026-01-01 12:00:00Z to 2026-01-01 12:04:00Z"
     assert [each.split() for each in lines[1:4]] == [
         ["RESCALES", "REPLICA-HOURS", "LOWEST", "HIGHEST"],
         ["hpad", "1", "0.27", "4", "4"],
@@ -122,8 +124,9 @@ def test_what_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     assert lines[4] == "hpad had fewer replicas than the target for 1m (25 %), more for 1m (25 %)"
     assert lines[5].split() == ["FROM", "FOR", "HPAD", "TARGET", "DECISION", "OF", "HPAD"]
     assert lines[6].startswith("2026-01-01 12:00:00Z  1m   4     2       scale web from 2 to 4: ")
-    assert run(monkeypatch, history(TARGETS, LOADS), "-o", "json") == 0
+    assert run(monkeypatch, history(TARGETS, LOADS), "asr/web", "-o", "json") == 0
     (found,) = json.loads(capsys.readouterr().out)["items"]
+    assert (found["kind"], found["name"]) == (AUTOSCALER, "web")
     assert [each["target"] for each in found["differences"]] == [2, 5]
 
 

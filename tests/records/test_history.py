@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from support import virtual_time
 from support.controller import Bench, Switch, hpa
-from support.decisions import WEB, Diary, after, contiguous, named, one_queue, scaled
+from support.decisions import WEB, Diary, after, contiguous, named, of_kind, one_queue, scaled
 from support.engine import Workload, external, series
 from support.virtual_time import in_virtual_time
 
-from hpad.api.metadata import Key
+from hpad.api.hpa import AUTOSCALER, KIND, kind_of
+from hpad.api.metadata import AUTOSCALER_KEY, Key
 from hpad.records.archive import HistoryLimits
 from hpad.records.history import REFRESH_SECONDS, SAVE_SECONDS, DecisionHistory
 from hpad.records.stretch import SETTLED
@@ -159,6 +160,25 @@ def test_a_restart_continues_the_history_of_a_file(tmp_path: Path) -> None:
     assert virtual_time.run(life(50, 50)) == [3, 2]  # the same reason, but nothing is known of the time in between
     assert virtual_time.run(life(80, 80, after_crash=True)) == [3, 2, 1, 1]
     assert virtual_time.run(life(80)) == [3, 2, 1, 1, 1]
+
+
+def test_after_a_restart_an_hpa_and_an_autoscaler_of_its_name_have_histories_of_their_own(tmp_path: Path) -> None:
+    async def life() -> None:
+        log, workload = DecisionHistory(file=tmp_path / "decisions.db"), one_queue()
+        for kind, messages in ((KIND, 50), (AUTOSCALER, 80)):
+            workload.reconcile(series(messages), after=15)
+            log.add(of_kind(workload.done, kind))
+        await log.stop()
+        log = DecisionHistory(file=tmp_path / "decisions.db")
+        for key in (WEB, Key(*WEB, AUTOSCALER_KEY)):
+            (entry,) = await log.entries(key, traces=True)
+            kind = kind_of(key)
+            assert (entry.name, entry.kind) == ("web", kind)
+            assert entry.trace is not None
+            assert (entry.trace.key, entry.trace.sentence) == (key, entry.sentence)
+        await log.stop()
+
+    virtual_time.run(life())
 
 
 def test_a_stop_and_a_crash_keep_how_far_an_entry_was(tmp_path: Path) -> None:

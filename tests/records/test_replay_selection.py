@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from support.replays import called, scenario, step
 
+from hpad.api.hpa import AUTOSCALER, KIND
+
 Captured = pytest.CaptureFixture[str]
 
 
-def of(name: str, namespace: str, *steps: dict[str, Any]) -> dict[str, Any]:
-    made = scenario(*steps, id=f"{namespace}.{name}")
-    made["hpa"]["metadata"] = {"name": name, "namespace": namespace}
+def of(name: str, namespace: str, *steps: dict[str, Any], kind: str = KIND) -> dict[str, Any]:
+    made = scenario(*steps, id=f"{namespace}.{name}" if kind == KIND else f"{namespace}.{kind}.{name}")
+    made["hpa"] |= {"metadata": {"name": name, "namespace": namespace}, "kind": kind}
     return made
 
 
@@ -23,6 +25,7 @@ def file(tmp_path: Path) -> str:
         of("web", "shop", step(0), step(15, "30"), step(30, "90")),
         of("web", "blog", step(0)),
         of("queue", "shop", step(15)),
+        of("web", "shop", step(15), kind=AUTOSCALER),
     ]
     path = tmp_path / "all.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
@@ -38,11 +41,13 @@ def printed(capsys: Captured) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ([], {"shop.web": 3, "blog.web": 1, "shop.queue": 1}),
+        ([], {"shop.web": 3, "blog.web": 1, "shop.queue": 1, "shop.Autoscaler.web": 1}),
+        (["--hpa", "autoscaler/web"], {"shop.Autoscaler.web": 1}),
+        (["--hpa", "shop/autoscaler/web"], {"shop.Autoscaler.web": 1}),
         (["--hpa", "web"], {"shop.web": 3, "blog.web": 1}),
         (["--hpa", "shop/web"], {"shop.web": 3}),
         (["--hpa", "shop/web", "--hpa", "queue"], {"shop.web": 3, "shop.queue": 1}),
-        (["--from", "2026-01-01T12:00:15Z"], {"shop.web": 2, "shop.queue": 1}),
+        (["--from", "2026-01-01T12:00:15Z"], {"shop.web": 2, "shop.queue": 1, "shop.Autoscaler.web": 1}),
         (["--to", "2026-01-01T12:00:14Z"], {"shop.web": 1, "blog.web": 1}),
         (["--from", "2026-01-01T13:00:30+01:00", "--to", "2026-01-01T12:00:30Z"], {"shop.web": 1}),
     ],
@@ -77,7 +82,7 @@ def test_explain_and_check_select_as_well(file: str, capsys: Captured) -> None:
     ("flags", "message"),
     [
         (["--hpa", "shop/wep"], "--hpa: no recording of the HPA 'shop/wep' (did you mean \"shop/web\"?)"),
-        (["--hpa", "zzz"], "--hpa: no recording of the HPA 'zzz'; there are shop/web, blog/web, shop/queue"),
+        (["--hpa", "zzz"], "--hpa: no recording of the HPA 'zzz'; there are shop/web, blog/web, shop/queue, "),
         (["--from", "noon"], "--from: 'noon' is not a time such as 02:40 (local time)"),
         (["--to", "2999-01-01T00:00:00Z"], "--to: '2999-01-01T00:00:00Z' is in the future"),
         (

@@ -10,7 +10,7 @@ from support import api_world, http_server
 from support.api_world import QUEUE, World, hpa, scaled_up
 from support.engine import Workload, external, series
 
-from hpad.api.hpa import from_builtins
+from hpad.api.hpa import KIND, from_builtins
 from hpad.api.text import CONTROLS
 from hpad.election.leader import KnownReplica
 from hpad.engine.view import ScaleError
@@ -52,6 +52,42 @@ async def test_the_summary_of_an_hpa(world: World) -> None:
         "shadow": 0,
         "dryRun": 0,
     }
+
+
+async def test_an_autoscaler_beside_an_hpa_of_its_name(world: World) -> None:
+    work = scaled_up()
+    world.decided(work)
+    work.reconcile(series(5), after=60)
+    world.decided(work, kind="Autoscaler")
+    _, first = await world.get("hpas?limit=1")
+    _, second = await world.get(f"hpas?limit=1&continue={first['continue']}")
+    hpa, autoscaler = (*first["items"], *second["items"])
+    assert "continue" not in second
+    assert [(each["kind"], each["name"]) for each in (hpa, autoscaler)] == [(KIND, "web"), ("Autoscaler", "web")]
+    assert (hpa["currentReplicas"], autoscaler["currentReplicas"]) == (2, 6)
+    for filters in ("hpa=default/autoscaler/web", "kind=Autoscaler", "search=autoscaler/web"):
+        assert (await world.get(f"hpas?{filters}"))[1]["items"] == [autoscaler], filters
+    assert (await world.get("hpas?search=default/web"))[1]["total"] == 2
+
+    for kind, count in ((KIND, 2), ("Autoscaler", 6)):
+        asked = "" if kind == KIND else f"?kind={kind}"
+        _, detail = await world.get(f"{WEB}{asked}")
+        _, history = await world.get(f"{WEB}/history{asked}")
+        _, decision = await world.get(f"{WEB}/decision{asked}")
+        _, recording = await world.get(f"{WEB}/recording{asked}")
+        for each in (detail, detail["trace"], *history["items"], decision, decision["trace"]):
+            assert (each["kind"], each["name"]) == (kind, "web")
+        assert [each["current"] for each in history["items"]] == [count]
+        assert [each["hpa"]["kind"] for each in recording["scenarios"]] == [kind]
+
+
+async def test_an_object_of_the_other_kind_is_named(world: World) -> None:
+    world.decided(scaled_up(), kind="Autoscaler")
+    world.decided(scaled_up(), "api")
+    error = "no HPA default/web; did you mean default/autoscaler/web (kind=Autoscaler)?"
+    assert await world.get(WEB) == (404, {"error": error})
+    error = "no Autoscaler default/api; did you mean default/api (kind=HorizontalPodAutoscaler)?"
+    assert await world.get("hpas/default/api?kind=Autoscaler") == (404, {"error": error})
 
 
 async def test_a_summary_has_the_bounds_of_an_open_window(world: World) -> None:
@@ -259,17 +295,21 @@ async def test_notes_name_competing_writers_and_mistakes_in_annotations(world: W
             " lastScaleTime, each with a minus sign for the reverse",
         ),
         *(
-            (f"hpas?hpa={wrong}", f"hpa: '{wrong}' is not namespace/name of an HPA, such as shop/web")
+            (
+                f"hpas?hpa={wrong}",
+                f"hpa: '{wrong}' is not namespace/name of an HPA, such as shop/web, or of an Autoscaler, such as"
+                " shop/autoscaler/web",
+            )
             for wrong in ("web", "shop/", "/web", "a/b/c")
         ),
         ("hpas?continue=name.x", "continue: 'name.x' is not the `continue` of a previous page"),
         (
             "hpas?stat=failing",
-            "unknown query parameter 'stat' (did you mean \"state\"?): this path takes hpa, namespace, search,"
-            " selector, state, sort, limit, continue",
+            "unknown query parameter 'stat' (did you mean \"state\"?): this path takes hpa, namespace, kind,"
+            " search, selector, state, sort, limit, continue",
         ),
         ("version?x=%1b", "unknown query parameter 'x': this path takes none"),
-        (f"{WEB}?at=x", "unknown query parameter 'at': this path takes none"),
+        (f"{WEB}?at=x", "unknown query parameter 'at': this path takes kind"),
         (f"{WEB}/history?since=yesterday", "since: 'yesterday' is not a time such as 2026-01-31T12:00:00Z"),
         (
             f"{WEB}/history?until=2026-02-30T00:00:00Z",

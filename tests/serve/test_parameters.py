@@ -7,11 +7,13 @@ import pytest
 from hypothesis import strategies
 from multidict import MultiDict
 
+from hpad.api.metadata import AUTOSCALER_KEY, Key
 from hpad.api.problem import Invalid
 from hpad.serve import parameters
 from hpad.serve.parameters import Position
 
 TEXT = strategies.text(strategies.characters(), max_size=20)  # with NUL and unpaired surrogates
+KIND = strategies.sampled_from(["", AUTOSCALER_KEY])
 NAME = TEXT.filter(lambda text: "\0" not in text)
 
 
@@ -21,9 +23,9 @@ def position(text: str) -> Position:
     return found
 
 
-@hypothesis.given(strategies.sampled_from(parameters.SORTS), strategies.booleans(), TEXT, NAME, NAME)
-def test_a_position_is_read_back(sort: str, descending: bool, value: str, namespace: str, name: str) -> None:
-    given = Position(f"-{sort}" if descending else sort, value, namespace, name)
+@hypothesis.given(strategies.sampled_from(parameters.SORTS), strategies.booleans(), TEXT, NAME, NAME, KIND)
+def test_a_position_is_read_back(sort: str, descending: bool, value: str, namespace: str, name: str, kind: str) -> None:
+    given = Position(f"-{sort}" if descending else sort, value, Key(namespace, name, kind))
     assert position(parameters.position_text(given)) == given
 
 

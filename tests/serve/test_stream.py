@@ -95,16 +95,21 @@ async def test_streams_are_filtered(world: World) -> None:
         followed(world, "?namespace=shop") as shop,
         followed(world, "?namespace=shop&name=web") as web,
         followed(world, "?search=CART") as cart,
+        followed(world, "?kind=Autoscaler") as autoscalers,
     ):
         for namespace, name in (("default", "web"), ("shop", "cart"), ("shop", "web"), ("shop", "last-cart")):
             world.decided(scaled_up(), name, namespace)
         assert await shop.names(3) == ["cart", "web", "last-cart"]
         assert await web.names(1) == ["web"]
         assert await cart.names(2) == ["cart", "last-cart"]
+        world.decided(scaled_up(), "last", kind="Autoscaler")
+        found = await autoscalers.decision()
+        assert (found["name"], found["kind"]) == ("last", "Autoscaler")
 
 
 async def test_a_wrong_filter_is_a_400(world: World) -> None:
-    error = "unknown query parameter 'namspace' (did you mean \"namespace\"?): this path takes namespace, name, search"
+    meant = "unknown query parameter 'namspace' (did you mean \"namespace\"?)"
+    error = f"{meant}: this path takes namespace, kind, search, name"
     assert await world.get("decisions?namspace=shop") == (400, {"error": error})
 
 

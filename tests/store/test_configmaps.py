@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from support.scripted_server import SkippingClock
 
-from hpad.api.metadata import Key
+from hpad.api.metadata import AUTOSCALER_KEY, Key
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Allowed, Client, NotAllowed
 from hpad.lab.cluster import Cluster
@@ -75,9 +75,10 @@ def writes(cluster: Cluster) -> int:
 
 async def test_saved_records_are_loaded_by_the_next_backend(backends: Backends) -> None:
     one = await backends()
-    assert await one.save(rows(5)) == {}
+    beside = {Key("shop", "web-2", AUTOSCALER_KEY): b"an Autoscaler of the name of an HPA"}
+    assert await one.save({**rows(5), **beside}) == {}
     assert await one.save({Key("shop", "web-2"): None, **rows(1, first=9)}) == {}
-    expected = {**rows(5), **rows(1, first=9)}
+    expected = {**rows(5), **rows(1, first=9), **beside}
     del expected[Key("shop", "web-2")]
     assert await found(await backends()) == expected
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support import virtual_time
 
-from hpad.api.metadata import Key
+from hpad.api.metadata import AUTOSCALER_KEY, Key
 from hpad.engine.history import History, Memory, PastRecommendation
 from hpad.store import record, sqlite
 from hpad.store.store import StoreError
@@ -57,6 +57,8 @@ def aside(path: Path) -> list[Path]:
 def test_saved_records_are_loaded(tmp_path: Path) -> None:
     path = tmp_path / "state" / "history.db"
     first, second = rows(20), rows(10, salt=1)
+    beside = Key("shop", "web-19", AUTOSCALER_KEY)  # an Autoscaler of the name of an HPA
+    first[beside] = record.encode(beside, Memory(uid="beside"))
     assert save(path, first) == {}
     assert save(path, {**second, Key("shop", "web-19"): None}) == {}
     expected = {**first, **second}

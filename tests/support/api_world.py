@@ -9,7 +9,7 @@ import msgspec
 from support import http_server
 from support.engine import Workload, external, series
 
-from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
+from hpad.api.hpa import KIND, HorizontalPodAutoscaler, from_builtins
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
 from hpad.election import owner
@@ -79,11 +79,11 @@ class World:
         """The processes beside this one."""
         self.recent = RecentReconciles(SystemClock(), seconds=600, memory=1 << 20)
 
-    def decided(self, work: Workload, name: str = "web", namespace: str = "default") -> Reconcile:
+    def decided(self, work: Workload, name: str = "web", namespace: str = "default", kind: str = KIND) -> Reconcile:
         """Takes over the last decision of a workload as that of an HPA of this name, as a reconcile does."""
         assert work.done is not None
         metadata = {"name": name, "namespace": namespace, "annotations": dict(work.annotations or {})}
-        made = msgspec.structs.replace(work.hpa, metadata=from_builtins({"metadata": metadata}).metadata)
+        made = msgspec.structs.replace(work.hpa, metadata=from_builtins({"metadata": metadata}).metadata, kind=kind)
         done = msgspec.structs.replace(work.done, view=msgspec.structs.replace(work.done.view, hpa=made))
         text, failure = sentence(done.decision, done.outcome), done.settlement.error
         self.source.put(made)

@@ -27,6 +27,13 @@ def named(done: Reconcile, name: str, by: timedelta = timedelta(0)) -> Reconcile
     return msgspec.structs.replace(done, view=view)
 
 
+def of_kind(done: Reconcile | None, kind: str) -> Reconcile:
+    """Returns the done as that of an object of this kind."""
+    assert done is not None
+    view = msgspec.structs.replace(done.view, hpa=msgspec.structs.replace(done.view.hpa, kind=kind))
+    return msgspec.structs.replace(done, view=view)
+
+
 class Diary:
     """One workload whose decisions are logged."""
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hpad.cli import client, explain, moments, numbers, output
+from hpad.cli.fetch import Hpa
 from hpad.cli.kubectl import connection, flags, names
 
 _EXPLAIN: Final = """\
@@ -14,6 +15,7 @@ _EXPLAIN_EPILOG: Final = f"""\
 examples:
   kubectl hpad explain web                    why the HPA web has its count, and what comes next
   kubectl hpad explain deployment/web         the HPA that scales the Deployment web
+  kubectl hpad explain autoscaler/web         the Autoscaler web, beside an HPA of that name
   kubectl hpad explain web --at 02:40        the decision in force when it was last 02:40, local time
   kubectl hpad explain web --watch            the last decision, then each new one, until Ctrl-C
   kubectl hpad explain web --pods             all pods of each metric
@@ -64,7 +66,7 @@ def add_explain(commands: Any) -> None:
     parser = flags.add_command(
         commands, "explain", "explain why an HPA has its replica count", _EXPLAIN_EPILOG, _EXPLAIN
     )
-    parser.add_argument("name", metavar="NAME", help="NAME, hpa/NAME or deployment/NAME")
+    parser.add_argument("name", metavar="NAME", help=names.FORMS)
     explain.add_arguments(parser)
     flags.add_to_command(parser)
     parser.set_defaults(run=_explain)
@@ -75,15 +77,13 @@ def _explain(args: argparse.Namespace) -> int:
     named = names.parse(args.name)
     with connection.opened(args) as (reader, namespace):
         if namespace is None or named.kind:
-            args.namespace, args.name = names.only(reader, namespace, named)
-        else:
-            args.namespace, args.name = namespace, named.name
-        return explain.show(reader, args)
+            return explain.show(names.only(reader, namespace, named), args)
+        return explain.show(Hpa(reader, namespace, named.name, named.of), args)
 
 
 def add_history(commands: Any) -> None:
     parser = flags.add_command(commands, "history", "list the past decisions for an HPA", _HISTORY_EPILOG)
-    parser.add_argument("name", metavar="NAME", help="NAME, hpa/NAME or deployment/NAME")
+    parser.add_argument("name", metavar="NAME", help=names.FORMS)
     last = f"the last N decisions (default: {_LAST})"
     parser.add_argument("--last", metavar="N", type=numbers.whole(1, _MOST), help=last)
     parser.add_argument("--since", metavar="TIME", help="the decisions since that time, or of that duration")

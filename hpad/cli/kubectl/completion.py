@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from hpad.cli import completion
+from hpad.cli.fetch import AUTOSCALERS
 from hpad.cli.kubectl import flags, make_parser
 from hpad.cli.kubectl.command import Kubectl
 from hpad.cli.output import Failure
@@ -40,10 +41,20 @@ def _candidates(words: Sequence[str], begun: str) -> tuple[Iterable[str], int]:
     if found.takes is None or found.words:
         return found.words, _NO_FILES
     if found.takes.dest in ("name", "names"):
-        return _listed("horizontalpodautoscalers", words, parser), _NO_FILES
+        return _names(words, parser, begun), _NO_FILES
     if found.takes.dest == "namespace":
         return _listed("namespaces", words[:-1], parser), _NO_FILES
     return (), _FILES if found.is_file else _NO_FILES
+
+
+def _names(words: Sequence[str], parser: argparse.ArgumentParser, begun: str) -> Iterable[str]:
+    """Returns the names of HPAs, and those of Autoscalers as `autoscaler/web`, as far as they may begin like this."""
+    kind, slash, _ = begun.partition("/")
+    found = [] if slash else [*_listed("horizontalpodautoscalers", words, parser)]
+    known = [each for each in AUTOSCALERS if (each == kind if slash else each.startswith(begun))]
+    if known:
+        found += [f"{known[0]}/{name}" for name in _listed("autoscalers.hpad.io", words, parser)]
+    return found
 
 
 def _listed(kind: str, words: Sequence[str], parser: argparse.ArgumentParser) -> Iterable[str]:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from hpad.cli import output, paint
-from hpad.cli.fetch import looks
+from hpad.cli.fetch import AUTOSCALER, local_name, looks
 from hpad.cli.kubectl import connection, flags, names
 from hpad.cli.output import WrongUse
 from hpad.clock import SystemClock
@@ -15,6 +15,7 @@ _EPILOG: Final = """\
 examples:
   kubectl hpad status                       the HPAs of the current namespace
   kubectl hpad status web deployment/api    the HPA web, and the one that scales the Deployment api
+  kubectl hpad status autoscaler/web        the Autoscaler web, without an HPA of that name
   kubectl hpad status -A -o wide            all HPAs, with the last decision in one sentence
   kubectl hpad status -l tier=web -w        those with a label, and each row again when it changes, until Ctrl-C
   kubectl hpad status -A -o json | jq -r '.items[] | select(.states | index("failing")) | .name'
@@ -36,6 +37,8 @@ _MOST_TARGETS: Final = 3
 _AGES: Final = 2
 """The last columns, which have ages."""
 _NONE: Final = "-"
+_HPAS: Final = "horizontalpodautoscaler.autoscaling"
+_AUTOSCALERS: Final = "autoscaler.hpad.io"
 
 Summary = Mapping[str, Any]
 
@@ -43,9 +46,7 @@ Summary = Mapping[str, Any]
 def add_parser(commands: Any) -> None:
     text = "show HPAs with their state, what holds their count, and the last decision"
     parser = flags.add_command(commands, "status", text, _EPILOG)
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="NAME, hpa/NAME or deployment/NAME (default: all HPAs)"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{names.FORMS} (default: all HPAs)")
     parser.add_argument("-l", "--selector", metavar="LABELS", default="", help="only HPAs with these labels")
     parser.add_argument("-w", "--watch", action="store_true", help="go on with each row that changes until Ctrl-C")
     flags.add_to_command(parser, ("wide", "name", "json", "yaml"))
@@ -72,7 +73,8 @@ def run(args: argparse.Namespace) -> int:
         connection.note("no HPAs found" if namespace is None else f"no HPAs found in namespace {namespace}")
     elif args.output == "name":
         for each in found:
-            print(f"horizontalpodautoscaler.autoscaling/{each['name']}")
+            of = _AUTOSCALERS if each.get("kind") == AUTOSCALER else _HPAS
+            print(f"{of}/{each['name']}")
     else:
         _Table(all_namespaces=namespace is None, wide=args.output == "wide").show(found)
     return 0
@@ -116,7 +118,7 @@ class _Table:
 
 
 def _key(summary: Summary) -> str:
-    return f"{summary['namespace']}/{summary['name']}"
+    return f"{summary['namespace']}/{local_name(summary)}"
 
 
 def _lasting(summary: Summary) -> tuple[str, ...]:
@@ -127,7 +129,7 @@ def _lasting(summary: Summary) -> tuple[str, ...]:
 def _cells(summary: Summary, now: datetime) -> tuple[str, ...]:
     target, last = summary["target"], summary.get("lastDecision") or {}
     return (
-        summary["name"],
+        local_name(summary),
         f"{target['kind']}/{target['name']}",
         _targets(summary["metrics"]),
         *(str(summary[field]) for field in ("minReplicas", "maxReplicas", "currentReplicas")),

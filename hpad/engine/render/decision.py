@@ -66,7 +66,7 @@ def lines(
 def _head(made: trace.Trace, now: datetime | None, notes: Sequence[str]) -> Iterator[Line]:
     counts, target = made.replicas, made.target
     ago = "" if now is None else f", {_ago(made.time, now)}"
-    yield labelled("HPA", f"{made.namespace}/{made.name}", width=_WIDTH)
+    yield labelled("HPA", str(made.key), width=_WIDTH)
     scaled = f"{target.kind}/{target.name}"
     if made.halt is None or counts.observed:
         present = next((f" {stage.text}" for stage in made.stages if stage.stage == NOW and stage.text), "")

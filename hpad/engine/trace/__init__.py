@@ -9,7 +9,8 @@ from typing import Final
 
 import msgspec
 
-from hpad.api.hpa import CrossVersionObjectReference
+from hpad.api.hpa import KIND, CrossVersionObjectReference, key_of
+from hpad.api.metadata import Key
 from hpad.engine.conditions import Event
 from hpad.engine.deletion_costs import Spared
 from hpad.engine.trace.metric_types import MetricTrace, Step
@@ -233,10 +234,10 @@ class StageTrace(Step, frozen=True):
 class Trace(Step, frozen=True):
     """One decision, stage by stage. A stage that was not reached is None.
 
-    `sentence` says the same in one sentence, and `stages` in one line each. `action` is scale_up, scale_down or none.
-    `reason` is that of the rescale event ("": none). `error` is the error of the reconcile. `behavior` and `past`,
-    where metrics were measured, are the rules for both directions and what they look at. `gates` are the feature gates
-    that are on.
+    `kind` is HorizontalPodAutoscaler or Autoscaler. `sentence` says the same in one sentence, and `stages` in one line
+    each. `action` is scale_up, scale_down or none. `reason` is that of the rescale event ("": none). `error` is the
+    error of the reconcile. `behavior` and `past`, where metrics were measured, are the rules for both directions and
+    what they look at. `gates` are the feature gates that are on.
     """
 
     namespace: str
@@ -246,6 +247,7 @@ class Trace(Step, frozen=True):
     action: str
     target: CrossVersionObjectReference
     replicas: ReplicasTrace
+    kind: str = msgspec.field(default_factory=lambda: KIND)
     stages: tuple[StageTrace, ...] = ()
     pause: PauseTrace | None = None
     reason: str = ""
@@ -263,6 +265,10 @@ class Trace(Step, frozen=True):
     events: tuple[Event, ...] = ()
     timing: TimingTrace | None = None
     gates: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        return key_of(self.namespace, self.name, self.kind)
 
 
 _decoder = msgspec.json.Decoder(Trace)

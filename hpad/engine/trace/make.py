@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from hpad.api.hpa import kind_of
 from hpad.engine import holds, schedule, trace
 from hpad.engine.addresses import addresses
 from hpad.engine.controls import SCHEDULE
@@ -40,8 +41,9 @@ def _numbers(done: Reconcile, source_of: SourceOf | None, most_pods: int | None)
     verdict, recommendation, restrained = decision.verdict, decision.recommendation, decision.restrained
     scale = view.scale
     made = trace.Trace(
-        namespace=view.hpa.metadata.namespace,
-        name=view.hpa.metadata.name,
+        namespace=view.key.namespace,
+        name=view.key.name,
+        kind=kind_of(view.key),
         time=view.now,
         sentence=sentence(decision, done.outcome),
         action=settlement.action,
