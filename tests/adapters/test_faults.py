@@ -117,7 +117,8 @@ async def test_a_quoted_secret(source: str, way: str, tmp_path: Path, monkeypatc
     (tmp_path / "secret").write_text(f"{planted.SECRET}\n")
     monkeypatch.setenv(planted.VARIABLE, planted.SECRET)
     with structlog.testing.capture_logs() as logged:
-        for status in planted.statuses(source):
+        # What a status does to an error is the same however the secret was read.
+        for status in planted.statuses(source)[: None if way == "inline" else 1]:
             async with planted.quoting(source, status) as port:
                 for options in planted.settings_of(source, port, way, tmp_path):
                     found = await read(source, port, options)

@@ -41,12 +41,15 @@ _FLAGS = (
     "--disable-extensions",
     "--disable-sync",
     "--no-first-run",
+    "--no-startup-window",
     "--no-default-browser-check",
     "--hide-scrollbars",
     "--mute-audio",
     "--no-proxy-server",
     "--password-store=basic",
     "--force-color-profile=srgb",
+    # Else each window loads the list below its address bar, a page of its own, which takes longer than ours.
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup",
     "--remote-debugging-port=0",
     "--remote-debugging-address=127.0.0.1",
 )
@@ -235,7 +238,7 @@ def launched() -> Iterator[str]:
     assert found is not None, ABSENT
     with tempfile.TemporaryDirectory(prefix="hpad-chromium-", ignore_cleanup_errors=True) as profile:
         process = subprocess.Popen(
-            [found, *_FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            [found, *_FLAGS, f"--user-data-dir={profile}"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "HOME": profile},

@@ -1,4 +1,4 @@
-"""Every page in light and dark at three widths: no finding of axe-core, and no sideways scrolling."""
+"""Every page in light and dark: no finding of axe-core, and no sideways scrolling at three widths."""
 
 import pytest
 from support import axe
@@ -12,12 +12,13 @@ needs_axe = pytest.mark.skipif(not axe.SCRIPT.exists(), reason=axe.ABSENT)
 
 
 @needs_axe
-@pytest.mark.parametrize(("width", "dark"), [(400, True), (1000, False), (1600, True)])
+@pytest.mark.parametrize(("width", "dark"), [(400, True), (1000, True), (1600, False)])
 async def test_no_page_has_a_finding(site: Site, width: int, dark: bool) -> None:
     for hash_ in PAGES:
         page = await site.open(hash_, width, 900, dark=dark)
         await page.until("document.querySelector('.row, .cascade, .source-list')")
-        if hash_ != LONG:  # for which axe-core takes half a minute; it is a page of one HPA as others are
+        # axe-core takes seconds, and half a minute for the long page, which is one of an HPA as others are.
+        if hash_ != LONG and width != 1000:
             assert await axe.findings(page) == [], hash_
         assert await page.value("document.documentElement.scrollWidth") <= width, hash_
         await page.close()
