@@ -22,7 +22,7 @@ from hpad.serve.api import Shown
 from hpad.serve.api_types import Status
 from hpad.serve.authentication import Reviewer
 from hpad.serve.server import Server
-from hpad.settings import TABLE, Settings
+from hpad.settings import TABLE, Settings, rows
 from hpad.settings.model import AUTOSCALERS, BOTH, HPAS
 from hpad.sources.limits import SOURCE_STATES
 from hpad.store import persistent
@@ -186,17 +186,15 @@ class App:
         self._log.info("hpad stopped")
 
     async def reload(self, settings: Settings) -> list[str]:
-        """Applies all RELOADABLE settings, and returns the names of other changed ones, which need a restart.
+        """Applies all reloadable settings, and returns the names of other changed ones, which need a restart.
 
         Metric sources whose settings and files have not changed go on as they are. Raises SourcesRejected if a new or
         changed source does not work; nothing has changed then.
         """
         settings = settings.on_server(self._version)
-        names = Settings.__struct_fields__
-        changed = {
-            name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(self.settings, name)
-        }
-        applied = {name: value for name, value in changed.items() if name in RELOADABLE}
+        changed = rows.differing(self.settings, settings)
+        values = {field: getattr(settings, field) for field in RELOADABLE}
+        applied = {field: value for field, value in values.items() if value != getattr(self.settings, field)}
         new = msgspec.structs.replace(self.settings, **applied)
         metrics = self.components.metrics
         outdated = await metrics.outdated()
@@ -204,13 +202,15 @@ class App:
         if outdated or {"sources", "routes", "sync_period"} & applied.keys():
             gatherer = assembly.gatherer(new, self.components.cluster, self.clock, self.telemetry)
             await metrics.replace(gatherer, patience=self.settings.sync_period.total_seconds())
-        self.settings = new
+        self.settings = new = new.on_server(self._version)  # which may have become known meanwhile
         if applied:
             assembly.apply(new, self.components)
-        needs_restart = [name for name in changed if name not in RELOADABLE]
+        needs_restart = [name for name in changed if not TABLE[name].setting.reloadable]
         self.needs_restart = tuple(needs_restart)
-        reported = dict.fromkeys((*applied, "sources") if outdated else applied)
-        self._log.info("settings reloaded", changed=list(reported), needs_restart=needs_restart)
+        reported = [name for name in changed if TABLE[name].setting.reloadable]
+        if outdated and "sources" not in reported:
+            reported.append("sources")
+        self._log.info("settings reloaded", changed=reported, needs_restart=needs_restart)
         return needs_restart
 
     async def ready(self) -> None:

@@ -111,6 +111,12 @@ def _rows(inner: Inner, base: msgspec.Struct, field: str) -> Iterator[SettingRow
             yield from _rows(entry, default, field)
 
 
+def differing(one: msgspec.Struct, other: msgspec.Struct) -> list[str]:
+    """Returns the names of the settings whose values differ in two structs of one type."""
+    values = table(other)
+    return [name for name, row in table(one).items() if row.default != values[name].default]
+
+
 def filled(base: _S, values: Mapping[str, Any]) -> _S:
     """Returns the struct with these values of settings, and otherwise as it is."""
     return _filled(base, settings_in(type(base)), values)

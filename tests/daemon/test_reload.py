@@ -120,8 +120,15 @@ async def test_a_reload_applies_the_refresh_of_statuses(cluster: Cluster) -> Non
 async def test_a_reload_returns_and_keeps_settings_that_need_a_restart(cluster: Cluster, tmp_path: Path) -> None:
     async with app.App(small_settings(), cluster_config=ClusterConfig(server=cluster.url)) as daemon:
         await daemon.ready()
-        changed = small_settings(dry_run=True, namespaces=("shop",), log_level="debug")
-        assert sorted(await daemon.reload(changed)) == ["dry_run", "namespaces"]
+        serving = settings.Settings().serving
+        changed = small_settings(
+            dry_run=True,
+            namespaces=("shop",),
+            log_level="debug",
+            serving=msgspec.structs.replace(serving, review=True),
+        )
+        assert await daemon.reload(changed) == ["namespaces", "listen_review", "dry_run"]
+        assert daemon.problems() == ["changed settings need a restart: namespaces, listen_review, dry_run"]
         assert (daemon.settings.dry_run, daemon.settings.namespaces) == (False, ())
         assert daemon.settings.log_level == "debug"
 
