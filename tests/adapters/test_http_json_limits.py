@@ -69,6 +69,28 @@ async def test_a_document_of_too_many_elements_fails_only_its_own_metrics(body: 
     assert isinstance(fine, ExternalSample)
 
 
+async def test_documents_of_autoscalers_that_hang_leave_connections_to_those_of_the_configuration() -> None:
+    release, waiting = asyncio.Event(), asyncio.Event()
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        if request.path != "/depth":
+            waiting.set()
+            await release.wait()
+        return web.Response(body=b"7")
+
+    async with serving(answer) as url, testing.context("http") as context:
+        metrics = {"depth": {"url": f"{url}/depth", "path": ""}}
+        settings = {"metrics": metrics, "base_url": url, "request_timeout": "60s"}
+        adapter = HttpJson(msgspec.convert(settings, HttpJson.Settings), context)
+        own = [testing.own_query(HttpJson.QuerySchema(f"/slow/{number}", "")) for number in range(40)]
+        asked = asyncio.create_task(adapter.answer(own))
+        await waiting.wait()
+        async with asyncio.timeout(30):
+            answers = await adapter.answer([testing.external("depth")])
+        release.set()
+        assert [type(answer) for answer in [*answers, *await asked]] == [ExternalSample] * 41
+
+
 @pytest.mark.parametrize("number", [b"1:" * 200_000 + b"1", b"0x" + b"f" * 100_000, b"9" * 5000, b"1_" * 5000 + b"1"])
 def test_a_long_number_of_yaml_is_refused_before_it_is_computed(number: bytes) -> None:
     began = time.process_time()

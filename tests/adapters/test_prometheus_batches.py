@@ -143,9 +143,9 @@ class Asked:
         self.sent: list[str] = []
         ask = self._adapter._connection.query
 
-        async def noted(expression: str, at: float, *more: int) -> Any:
+        async def noted(expression: str, at: float, **more: bool) -> Any:
             self.sent.append(expression)
-            return await ask(expression, at, *more)
+            return await ask(expression, at, **more)
 
         self._adapter._connection.query = noted  # type: ignore[method-assign]
 

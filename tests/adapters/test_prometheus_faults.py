@@ -252,6 +252,28 @@ async def test_the_timeout_includes_the_wait_for_a_slot(server: Stub) -> None:
     assert len(server.requests) < 10
 
 
+async def test_queries_of_autoscalers_that_hang_leave_a_request_to_those_of_the_configuration(server: Stub) -> None:
+    hanging, release = asyncio.Semaphore(0), asyncio.Event()
+
+    async def hang(request: web.Request) -> web.Response:
+        if "slow" in str((await request.post())["query"]):
+            hanging.release()
+            await release.wait()
+        return web.json_response(ONE)
+
+    server.handler = hang
+    settings = msgspec.convert({"url": server.url, "metrics": {"depth": {"query": "depth"}}}, Prometheus.Settings)
+    own = [testing.own_query(Prometheus.QuerySchema(f"slow_{number}")) for number in range(30)]
+    async with testing.context("prom", clock=lab.FrozenClock()) as context:
+        adapter = Prometheus(settings, context)
+        asked = asyncio.create_task(adapter.answer(own))
+        for _ in range(settings.concurrency - 1):
+            await hanging.acquire()
+        answers = await adapter.answer([testing.external("depth")])
+        release.set()
+        assert [type(answer) for answer in [*answers, *await asked]] == [ExternalSample] * 31
+
+
 async def test_a_refused_connection_is_an_error() -> None:
     (port,) = ports.free(1)
     assert "refused the connection" in (await refusal(f"http://127.0.0.1:{port}")).message

@@ -139,6 +139,8 @@ def _port(slice_: _Slice, wanted: int | None, where: str) -> int:
 
 
 _CONCURRENCY: Final = 16
+_OWN_AT_ONCE: Final = 8
+"""Documents that only Autoscalers ask for; the other connections of the source stay free for the configured ones."""
 _ACCEPT: Final[Mapping[Format, str]] = {
     "json": "application/json",
     "xml": "application/xml, text/xml;q=0.9, */*;q=0.1",
@@ -193,13 +195,17 @@ class Fetcher:
         self._timeout = options.timeout
         self._http = Http(context, options)
         self._semaphore = asyncio.Semaphore(_CONCURRENCY)
+        self._of_own = asyncio.Semaphore(_OWN_AT_ONCE)
 
-    async def parts(self, document: FetchedDocument) -> Sequence[Part]:
-        """Returns the answer of the server, or of each pod, whose errors are part of it; raises AdapterError."""
+    async def parts(self, document: FetchedDocument, *, own: bool = False) -> Sequence[Part]:
+        """Returns the answer of the server, or of each pod, whose errors are part of it; raises AdapterError.
+
+        `own`: only Autoscalers ask for the document. There may be thousands of these.
+        """
         if document.service is not None:
             return await self._of_pods(document, document.service)
-        name = public(document.url)
-        return [Part(name, await self._body(self._filled(document, document.url, name)))]
+        request = self._filled(document, document.url, public(document.url))
+        return [Part(request.name, await (self._own_body(request) if own else self._body(request)))]
 
     async def of_members(self, document: FetchedDocument, members: Sequence[Member]) -> Sequence[Part]:
         """Returns the answer of each pod that has an address, whose errors are part of it; the parts have their names.
@@ -250,6 +256,13 @@ class Fetcher:
     async def _in_time(self, request: Request, deadline: float) -> bytes:
         try:
             async with asyncio.timeout_at(deadline), self._semaphore:
+                return await self._body(request)
+        except TimeoutError:
+            raise AdapterError(f"{request.name} did not answer within {self._timeout:g}s") from None
+
+    async def _own_body(self, request: Request) -> bytes:
+        try:
+            async with asyncio.timeout(self._timeout), self._of_own:
                 return await self._body(request)
         except TimeoutError:
             raise AdapterError(f"{request.name} did not answer within {self._timeout:g}s") from None

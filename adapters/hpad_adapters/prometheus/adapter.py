@@ -33,8 +33,6 @@ from hpad_adapters.prometheus.settings import OwnPromQL
 _PAGE = "500"
 _SPLITS = 32
 """How often a batch that the server refuses is halved, all its parts together."""
-_MOST_OF_OWN = 1 << 20
-"""Bytes of the answer to a query of an Autoscaler: its series are added up, and hpad reads those of all teams."""
 PodSelection = tuple[str, Selector]
 
 
@@ -175,8 +173,8 @@ class Prometheus:
         """
         now = self._context.clock.now()
         try:
-            limit = _MOST_OF_OWN if batch.entries[0].recipe.own else 0
-            series = await self._connection.query(batch.expression(), now.timestamp(), limit)
+            own = batch.entries[0].recipe.own
+            series = await self._connection.query(batch.expression(), now.timestamp(), own=own)
             parts = list(batch.answers(series))
         except AdapterError as error:
             halves = list(batch.halves()) if error.blame == "spec" or isinstance(error, TooLargeError) else []

@@ -4,6 +4,7 @@ Source: Prometheus, "HTTP API": format overview.
 """
 
 import asyncio
+import contextlib
 import urllib.parse
 from collections.abc import Mapping
 from datetime import timedelta
@@ -19,6 +20,8 @@ _LONGEST_TEXT = 300
 _GRACE_SECONDS = 1.0
 _MILLISECOND = timedelta(milliseconds=1)
 _MAX_WARNINGS = 100
+MOST_OF_OWN = 1 << 20
+"""Bytes of the answer to a query of an Autoscaler: its series are added up, and hpad reads those of all teams."""
 _ADVICE = {
     401: "the credentials are missing or wrong (username, password, bearer_token, headers)",
     403: "the credentials do not allow this",
@@ -68,22 +71,25 @@ class PrometheusConnection:
         self._timeout = f"{max(1, timeout // _MILLISECOND)}ms"  # Prometheus does not accept "1.5s"
         self._seconds = timeout.total_seconds() + _GRACE_SECONDS
         self._semaphore = asyncio.Semaphore(settings.concurrency)
+        self._of_own = asyncio.Semaphore(max(settings.concurrency - 1, 1))
         self._warned: set[str] = set()
         self._base = settings.url.rstrip("/")
         self.name = f'Prometheus "{context.name}" ({self._base})'
         self._http = Http(context, settings.http_options(self._seconds))
 
-    async def query(self, expression: str, at: float, max_bytes: int = 0) -> list[samples.PrometheusSeries]:
+    async def query(self, expression: str, at: float, *, own: bool = False) -> list[samples.PrometheusSeries]:
         """Returns the series of an instant query at that time (seconds since 1970).
 
-        A longer answer than `max_bytes`, or than that of the settings, is refused (0: the settings alone count).
+        `own`: an Autoscaler brings it along. Of these there may be thousands: one request at a time stays free for the
+        queries of the configuration, and an answer longer than MOST_OF_OWN is refused.
         """
         form = {"query": expression, "time": f"{at:.3f}", "timeout": self._timeout}
         try:
             # The wait for the semaphore is part of the timeout: otherwise slow queries in a row exceed the timeout of
             # the batch, and the answers received so far are lost with it.
-            async with asyncio.timeout(self._seconds), self._semaphore:
-                data = await self._data("query", form, self._settings.method, max_bytes)
+            free = self._of_own if own else contextlib.nullcontext()
+            async with asyncio.timeout(self._seconds), free, self._semaphore:
+                data = await self._data("query", form, self._settings.method, MOST_OF_OWN if own else 0)
         except TimeoutError:
             raise AdapterError(f"{self.name} did not answer within {self._seconds:g}s") from None
         return samples.series(data, self.name)
