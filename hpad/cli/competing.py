@@ -123,9 +123,8 @@ def _competing_hpa(settings: Settings, target: TargetKey, ours: set[Key], others
     yields = settings.competing_hpas == YIELD
     effect = "hpad leaves the target to the API server's HPA" if yields else "both write its replicas"
     hpas = f"{_hpa_names(others)} of the API server and {_hpa_names(ours)}{origin}"
-    do = "delete one of them; with competing_hpas: write hpad scales the target as well"
-    if all(key.kind for key in ours):
-        do = f"{do}, and with the option mode: shadow it writes nothing there"
+    shadow = ", or give the Autoscaler the option mode: shadow" if all(key.kind for key in ours) else ""
+    do = f"delete one of them{shadow}; with competing_hpas: write hpad scales the target as well"
     return Finding("targets", ERROR, f"{hpas} scale the same target {_target_name(target)}: {effect}", do)
 
 

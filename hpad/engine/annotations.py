@@ -51,7 +51,7 @@ _MOST_UNKNOWN: Final = 10
 """Unknown annotations that are named, and compared with the known ones, which takes long beside a decision."""
 
 
-def sentence(error: Problem, kind: str) -> str:
+def sentence(error: Problem, kind: str = KIND) -> str:
     """Returns the error with the name of its annotation, or of its option in an Autoscaler."""
     noun = "" if kind == AUTOSCALER else "annotation "
     return f"{noun}{visible(controls.written(error.path, kind))}: {error.text}"
