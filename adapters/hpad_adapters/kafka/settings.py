@@ -14,7 +14,7 @@ Policy = Literal["error", "earliest", "latest"]
 Mechanism = Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 _PORT = 9092
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?\Z")
-_MOST_PARTITIONS = 100_000
+_MOST_PARTITIONS = 10_000
 
 
 class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
