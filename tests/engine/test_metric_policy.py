@@ -150,7 +150,7 @@ DOWN = AdapterError("the source is down")
 def test_an_expression_that_does_not_fit_the_metrics_is_an_error_and_has_no_effect(text: str, error: str) -> None:
     web = Workload(CPU, *QUEUES, replicas=5)
     own = annotations.read({POLICY: text}, web.view().spec.metrics)
-    assert [annotations.sentence(each) for each in own.errors] == [f"annotation {POLICY}: {error}"]
+    assert [annotations.sentence(each, web.hpa.kind) for each in own.errors] == [f"annotation {POLICY}: {error}"]
     assert own.controls.metric_policy is None
     assert own.controls.texts == ()
 
