@@ -45,7 +45,7 @@ async def answering_sources(options: dict[str, Any], *match: settings.Match) -> 
         ({"metrics": {"depth": {"query": "x", "types": ["External"]}}}, "custom-metrics", "prom", "metrics-server"),
         ({"metrics": {"rps": {"query": "x"}, "cpu": {"query": "y"}}}, "prom", "external-metrics", "prom"),
         ({"rules": RULES}, "prom", "prom", "metrics-server"),
-        ({"rules_file": "/absent"}, "prom", "prom", "metrics-server"),
+        ({"rules_file": "/dev/null"}, "prom", "prom", "metrics-server"),
         ({}, "custom-metrics", "external-metrics", "metrics-server"),
         ({"url": "nonsense", "rules": RULES}, "custom-metrics", "external-metrics", "metrics-server"),
     ],
