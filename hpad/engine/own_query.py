@@ -7,7 +7,7 @@ import msgspec
 
 from hpad.api.hpa import OwnQuery
 from hpad.api.sample import QueryDefinition
-from hpad.api.text import begin
+from hpad.api.text import begin, shown
 
 MOST: Final = 20
 """Queries of one Autoscaler."""
@@ -45,3 +45,11 @@ def _text(query: OwnQuery) -> str | None:
         return msgspec.json.encode(query.parameters, order="deterministic").decode()
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         return None
+
+
+def written(definition: QueryDefinition) -> str:
+    """Returns the parameters as their author may have written them, for people."""
+    try:
+        return shown(msgspec.json.decode(definition.text))
+    except (msgspec.DecodeError, RecursionError):
+        return definition.text

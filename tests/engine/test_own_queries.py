@@ -9,6 +9,8 @@ import pytest
 from support.engine import Workload, external, pods_metric, series
 
 from hpad.api.hpa import OwnQuery, from_builtins
+from hpad.api.sample import QueryDefinition
+from hpad.engine import own_query
 from hpad.engine.own_query import LONGEST, MOST
 from hpad.engine.spec import CompiledMetric, compiled_spec
 
@@ -65,7 +67,12 @@ def test_an_explanation_shows_the_query() -> None:
     work.hpa = msgspec.structs.replace(work.hpa, spec=msgspec.structs.replace(work.hpa.spec, queries=(own,)))
     work.reconcile(series(30))
     facts = [(fact.label, fact.text) for fact in work.trace.metrics[0].facts]
-    assert facts[:2] == [("Metric", "external metric orders"), ("Query", '{"query":"sum(x)"}')]
+    assert facts[:2] == [("Metric", "external metric orders"), ("Query", "{query: 'sum(x)'}")]
+
+
+def test_parameters_that_are_nested_too_deeply_are_shown_as_they_are() -> None:
+    deep = '{"a":' * 700 + "1" + "}" * 700
+    assert own_query.written(QueryDefinition("prom", deep)) == deep
 
 
 def test_a_definition_goes_with_its_autoscaler() -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from hpad.api import amounts
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, Sample
 from hpad.api.text import begin
-from hpad.engine import explain
+from hpad.engine import explain, own_query
 from hpad.engine.pods import Usage
 from hpad.engine.propose import Proposal, Tolerances, tolerances
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, CompiledMetric
@@ -37,7 +37,7 @@ def facts(view: View, answer: Sample | AdapterError, proposal: Proposal, made: M
     yield FactTrace(label="Metric", text=f"{name}, from {made.source}" if made.source else name)
     definition = proposal.metric.query.definition
     if definition is not None:
-        yield FactTrace(label="Query", text=begin(definition.text, _LONGEST_QUERY))
+        yield FactTrace(label="Query", text=begin(own_query.written(definition), _LONGEST_QUERY))
     if made.error:
         yield FactTrace(label="Error", text=made.error)
     if made.fallback is not None:
