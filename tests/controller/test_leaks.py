@@ -16,7 +16,7 @@ from hpad.records.history import DecisionHistory
 from hpad.sources.limits import CallLimits
 from hpad.sources.source import QueriedSource
 
-MANY = 500
+MANY = 200
 
 
 class Constant:

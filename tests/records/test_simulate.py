@@ -41,14 +41,14 @@ def as_recorded(row: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize("name", ["reconcile", "timeline"])
 def test_recorded_values_give_the_recorded_decisions(vectors: Vectors, name: str) -> None:
     total = 0
-    for row in islice(vectors(name), 0, None, 3):  # what differs from a replay depends on the step, not on its numbers
+    for row in islice(vectors(name), 0, None, 8):  # what differs from a replay depends on the step, not on its numbers
         turns = simulated(row, *as_recorded(row))
         total += len(turns)
         for turn in turns:
             assert replay.results_of(turn.changed) == replay.results_of(turn.recorded), row["id"]
             assert turn.changed.view == turn.recorded.view
             assert (turn.difference, turn.valid, turn.reset) == (None, True, False)
-    assert total > 1000
+    assert total > 500
 
 
 def pods(count: int, used: str) -> dict[str, Any]:

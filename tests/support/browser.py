@@ -120,13 +120,23 @@ class Browser:
 
 
 class Page:
-    """One page. `problems` are the errors and violations that it reported."""
+    """One page. `reported` are the errors and violations that it has noted."""
 
     def __init__(self, browser: Browser, session: str, target: str) -> None:
         self._browser = browser
         self._session = session
         self._target = target
-        self.problems: list[str] = []
+        self.reported: list[str] = []
+        self._expected: set[str] = set()
+
+    @property
+    def problems(self) -> list[str]:
+        """Returns what the page reported and no test expects."""
+        return [each for each in self.reported if not any(text in each for text in self._expected)]
+
+    def expect(self, text: str) -> None:
+        """Accepts reports with this text, also those that are still on their way."""
+        self._expected.add(text)
 
     async def send(self, method: str, parameters: Any = None) -> Any:
         return await self._browser.send(method, parameters, self._session)
@@ -224,11 +234,11 @@ class Page:
         """Takes an event of the browser."""
         if method == "Runtime.exceptionThrown":
             detail = event["exceptionDetails"]
-            self.problems.append(detail.get("exception", {}).get("description", detail["text"]))
+            self.reported.append(detail.get("exception", {}).get("description", detail["text"]))
         elif method == "Runtime.consoleAPICalled" and event["type"] in ("error", "warning", "assert"):
-            self.problems.append(" ".join(str(each.get("value", each.get("description"))) for each in event["args"]))
+            self.reported.append(" ".join(str(each.get("value", each.get("description"))) for each in event["args"]))
         elif method == "Log.entryAdded" and event["entry"]["level"] in ("error", "warning"):
-            self.problems.append(f"{event['entry']['text']} {event['entry'].get('url', '')}".strip())
+            self.reported.append(f"{event['entry']['text']} {event['entry'].get('url', '')}".strip())
 
 
 @contextlib.contextmanager

@@ -179,13 +179,13 @@ async def test_past_decisions_are_listed_and_one_can_be_chosen(site: Site) -> No
 async def test_a_time_before_the_history_says_where_it_begins(site: Site) -> None:
     page = await site.open(f"{CHECKOUT}?at=2020-01-01T00:00:00Z")
     await page.until("document.body.innerText.includes('the decision history of the HPA shop/checkout begins at')")
-    assert "404" in page.problems.pop(), "the browser notes every answer of that kind"
+    page.expect("404")  # the browser notes every answer of that kind
 
 
 async def test_an_hpa_that_is_unknown(site: Site) -> None:
     page = await site.open("#/hpas/shop/nothing")
     await page.until("document.body.innerText.includes('No such HPA')")
-    page.problems[:] = [each for each in page.problems if "404" not in each]
+    page.expect("404")
 
 
 async def test_the_page_of_the_sources(site: Site) -> None:
