@@ -286,7 +286,7 @@ class Overlap:
         async with self._reading.setdefault(hpa.namespace, asyncio.Lock()):
             # HPAs that were deleted or read meanwhile leave the table, so each round takes a new list.
             while chosen := [key for key in self._unread.get(hpa.namespace, ()) if key != hpa][:_AT_ONCE]:
-                for stale in await asyncio.gather(*(self._read(key) for key in chosen)):
+                for stale in await asyncio.gather(*(self._read(key, hpa.kind) for key in chosen)):
                     if stale is not None:
                         return stale
         return None
@@ -339,14 +339,14 @@ class Overlap:
                 raise errors.ApiError(0, TOO_LARGE, text) from None
             await self._clock.sleep(0)
 
-    async def _read(self, key: Key) -> errors.ApiError | None:
-        """Reads one scale and registers it. Returns the error if the caches are too old to decide."""
+    async def _read(self, key: Key, kind: str) -> errors.ApiError | None:
+        """Reads one scale and registers it. Returns the error if the caches are too old to decide for this `kind`."""
         ref = self._unread.get(key.namespace, {}).get(key)
         if ref is None:
             return None
         scale, failure = None, None
         try:
-            scale = await self._cluster.read_scale(key.namespace, ref, key.kind)
+            scale = await self._cluster.read_scale(key.namespace, ref, kind)
         except errors.ApiError as error:
             failure = error
         if failure is not None and failure.stale:

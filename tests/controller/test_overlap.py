@@ -5,11 +5,12 @@ import contextlib
 import itertools
 from typing import Any
 
+import msgspec
 import pytest
 from support.controller import Bench, Switch, hpa
 from support.virtual_time import in_virtual_time
 
-from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
+from hpad.api.hpa import AUTOSCALER, HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
 from hpad.api.metadata import Key
 from hpad.engine.view import Gates, Tunables
 from hpad.kube import errors
@@ -180,6 +181,8 @@ class Reads:
         await asyncio.sleep(1)
         if self.error is not None:
             raise self.error
+        if kind:
+            raise errors.ApiError(0, errors.STALE, "the watch of autoscalers.hpad.io has received nothing")
         return Scale(spec=ScaleSpec(1), status=ScaleStatus(1, f"app={ref.name}"))
 
 
@@ -218,6 +221,14 @@ async def test_nothing_is_decided_while_a_stale_cache_hides_other_targets() -> N
     assert {event.reason for event in reads.bench.cluster.events} == {"StaleCache"}
     reads.error = None
     await reads.overlap.complete(WEB)
+    assert reads.overlap.is_complete(WEB)
+
+
+@in_virtual_time
+async def test_a_stale_cache_of_autoscalers_keeps_no_hpa_from_a_decision() -> None:
+    reads = Reads(None)
+    reads.overlap.register(msgspec.structs.replace(widget("auto", 5, name="auto"), kind=AUTOSCALER))
+    assert await reads.overlap.complete(WEB) is None
     assert reads.overlap.is_complete(WEB)
 
 
