@@ -36,6 +36,7 @@ from hpad.kube.reflector import Kind
 from hpad.kube.watch import DECODED, UNDECODABLE, DecodedObject, Original, WatchScope, interned
 
 ABSENT: Final = "this API server has no autoscaling/v2: hpad needs Kubernetes 1.23 or later"
+NOT_INSTALLED: Final = "the kind Autoscaler is not installed: kubectl apply -f config/crd/autoscalers.hpad.io.yaml"
 
 
 class _NarrowSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -297,7 +298,8 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
     ) -> None:
         autoscaler = AUTOSCALER_KEY if form is AUTOSCALER else ""
         read, version = functools.partial(decode, form=form), operator.attrgetter("metadata.resource_version")
-        kind = Kind(form.resource, read, version, ABSENT if form is HPA else "", autoscaler, optional)
+        absent = ABSENT if form is HPA else NOT_INSTALLED
+        kind = Kind(form.resource, read, version, "" if optional else absent, autoscaler, optional)
         super().__init__(scope, kind, params=params, bug=bug)
         self.form = form
         self._status_written = status_written

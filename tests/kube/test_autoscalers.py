@@ -103,6 +103,14 @@ async def test_a_kind_that_the_server_cannot_list_holds_up_no_hpas(
     assert cache.trouble is None
 
 
+async def test_a_kind_that_hpad_acts_on_alone_has_to_be_installed(script: Script, client: Client, running: Any) -> None:
+    cache = hpas.HpaCache(WatchScope(client, options=QUICK), hpas.AUTOSCALER)
+    script.on("GET", LIST, ABSENT)
+    running(cache.run())
+    await until(lambda: cache.trouble is not None)
+    assert "the kind Autoscaler is not installed: kubectl apply -f config/crd" in str(cache.trouble)
+
+
 async def test_a_kind_that_is_refused_while_objects_are_known_is_a_problem(
     script: Script, client: Client, running: Any
 ) -> None:
