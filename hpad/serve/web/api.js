@@ -27,7 +27,7 @@ async function get(path, parameters = {}, options = {}) {
   throw new ApiError(error ?? `hpad answers with status ${response.status}`, response.status);
 }
 
-const hpaPath = (namespace, name) => `hpas/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
+const hpaPath = ({ namespace, name }) => `hpas/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
 
 // Returns all items of a path that answers in pages, at most `most`. `each` is called with every page.
 async function getAll(path, parameters, { most = Infinity, each = () => {}, signal } = {}) {

@@ -5,10 +5,10 @@ const MOST_ENTRIES = 5000;
 const REFRESH = 10 * SECOND;
 
 class HpaPage {
-  // `at` is the time of the decision that is shown, null for the present one.
-  constructor(namespace, name, at, app) {
-    Object.assign(this, { namespace, name, at, app });
-    this.path = hpaPath(namespace, name);
+  // `named` is namespace, name and kind. `at` is the time of the decision that is shown, null for the present one.
+  constructor(named, at, app) {
+    Object.assign(this, named, { at, app });
+    this.path = hpaPath(named);
     this.entries = [];
     this.detail = null;
     this.shown = null; // the past decision
@@ -21,7 +21,7 @@ class HpaPage {
   }
 
   get key() {
-    return `${this.namespace}/${this.name}`;
+    return keyOf(this);
   }
 
   enter(main) {
@@ -49,7 +49,7 @@ class HpaPage {
     if (this.refreshing) return;
     this.refreshing = true;
     try {
-      this.detail = await get(this.path, {}, { signal: this.abort.signal });
+      this.detail = await get(this.path, { kind: this.kind }, { signal: this.abort.signal });
       this.error = null;
       if (this.entries.length) await this.loadNewer();
     } catch (error) {
@@ -66,7 +66,7 @@ class HpaPage {
   }
 
   async loadNewer() {
-    const page = await get(`${this.path}/history`, { since: this.entries[0].began, limit: 1000 }, { signal: this.abort.signal });
+    const page = await get(`${this.path}/history`, { kind: this.kind, since: this.entries[0].began, limit: 1000 }, { signal: this.abort.signal });
     this.entries = mergeEntries(this.entries, page.items);
   }
 
@@ -77,7 +77,7 @@ class HpaPage {
     const since = Number.isFinite(from) ? new Date(from).toISOString() : undefined;
     try {
       const options = { most: MOST_ENTRIES, signal: this.abort.signal };
-      this.entries = await getAll(`${this.path}/history`, { since, limit: 500 }, options);
+      this.entries = await getAll(`${this.path}/history`, { kind: this.kind, since, limit: 500 }, options);
       this.reached = from;
       this.loaded = true;
       const oldest = this.entries.at(-1);
@@ -90,7 +90,7 @@ class HpaPage {
 
   async loadDecision() {
     try {
-      this.shown = await get(`${this.path}/decision`, { at: this.at }, { signal: this.abort.signal });
+      this.shown = await get(`${this.path}/decision`, { kind: this.kind, at: this.at }, { signal: this.abort.signal });
     } catch (error) {
       if (error.name === "AbortError") return;
       this.missing = error.message;
@@ -151,7 +151,7 @@ class HpaPage {
   title() {
     const row = this.detail;
     return h("header.title", { "data-key": "title" }, this.crumbs(),
-      h("h1", {}, stateMark(row), row.name),
+      h("h1", {}, stateMark(row), h("span", {}, row.name), kindMark(row)),
       h("p.under", {}, h("span.quiet", {}, targetName(row)), row.states.map(stateBadge)));
   }
 
@@ -214,7 +214,7 @@ class HpaPage {
 
   drawChart() {
     const root = this.body.querySelector(".chart");
-    this.chart ??= new Chart(root, (entry) => this.app.go(`${hpaLink(this)}?at=${encodeURIComponent(entry.began)}`));
+    this.chart ??= new Chart(root, (entry) => this.app.go(hpaLink(this, entry.began)));
     const from = chartStart(this.entries, this.from());
     this.lines = seriesOf(this.entries, from);
     this.chart.set({ lines: this.lines, from, to: Date.now(), hidden: this.hidden, selected: this.at ? Date.parse(this.at) : null });
@@ -292,7 +292,7 @@ class HpaPage {
     const name = entry.error ? "failing" : entry.action === "scale_up" ? "up" : entry.action === "scale_down" ? "down" : "keep";
     const current = this.at === entry.began;
     return h("li", { "data-key": entry.began },
-      h("a", { href: `${hpaLink(this)}?at=${encodeURIComponent(entry.began)}`, "aria-current": current ? "true" : null },
+      h("a", { href: hpaLink(this, entry.began), "aria-current": current ? "true" : null },
         icon(name), h("b.number", {}, isRescale(entry) ? `${entry.current} → ${entry.desired}` : count(entry.current)),
         h("span.sentence", {}, entry.sentence), h("time.quiet", { datetime: entry.began }, moment(began(entry)))));
   }

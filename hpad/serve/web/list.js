@@ -78,7 +78,8 @@ class ListPage {
         h("div.order", {},
           h("label", {}, "Order ",
             h("select", { id: "order", "data-change": "order" },
-              Object.entries(ORDERS).map(([name, { label }]) => h("option", { value: name }, label)))))),
+              Object.entries(ORDERS).map(([name, { label }]) => h("option", { value: name }, label))))),
+        h("div.segments.kinds", { role: "group", "aria-label": "Filter by kind", "data-own": true })),
       h("div.filters", { role: "group", "aria-label": "Filter by state", "data-own": true }),
       h("ul.causes", { "aria-label": "Causes of failures", "data-own": true }),
       h("div.pill", { "data-own": true, hidden: true }),
@@ -101,9 +102,11 @@ class ListPage {
     const { model } = this;
     if (model.outdated && (!model.complete || !this.reading())) this.arrange();
     this.updateFilters();
+    this.updateKinds();
     this.updateCauses();
     this.updateHead();
     const grid = this.root.querySelector(".grid");
+    grid.classList.toggle("mixed", model.kinds.size > 1);
     grid.setAttribute("aria-rowcount", model.order.length + 1);
     grid.hidden = model.order.length === 0;
     this.active = Math.min(this.active, Math.max(0, model.order.length - 1));
@@ -134,7 +137,7 @@ class ListPage {
         h("button.button", { type: "button", "data-do": "clear" }, "Show all HPAs"));
     }
     return h("div.empty", {}, icon("logo"), h("h2", {}, "No HPA yet"),
-      h("p", {}, "hpad shows every HorizontalPodAutoscaler that it sees here. One for the CPU usage of a Deployment is made by"),
+      h("p", {}, "hpad shows every HorizontalPodAutoscaler and Autoscaler that it sees here. One for the CPU usage of a Deployment is made by"),
       // Without a flag for the CPU: its name differs between the versions of kubectl. The API server sets 80%.
       h("pre", {}, "kubectl autoscale deployment web --min=2 --max=10"));
   }
@@ -151,6 +154,16 @@ class ListPage {
     const shown = FILTERS.filter((state) => !["paused", "shadow"].includes(state) || counts[state]);
     show(this.root.querySelector(".filters"), tile(null, "All", counts.all ?? 0),
       shown.map((state) => tile(state, STATES[state].label, counts[state] ?? 0)));
+  }
+
+  // Where there are both kinds, which of them is shown.
+  updateKinds() {
+    const { kind, kinds } = this.model;
+    const button = (value, label) =>
+      h("button", { type: "button", "data-do": "kind", "data-kind": value ?? "", "aria-pressed": String(kind === value), "data-key": label }, label);
+    const root = this.root.querySelector(".kinds");
+    root.hidden = kinds.size < 2 && !kind;
+    show(root, button(null, "All kinds"), Object.entries(KINDS).map(([value, label]) => button(value, label)));
   }
 
   // Each cause that several HPAs have, with their number; it searches for them.

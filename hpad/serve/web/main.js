@@ -49,7 +49,10 @@ class App {
     const [path, query] = location.hash.replace(/^#/, "").split("?");
     const parts = path.split("/").filter(Boolean).map(decoded);
     const parameters = new URLSearchParams(query);
-    if (parts[0] === "hpas" && parts.length === 3) return this.routeHpa(parts[1], parts[2], parameters.get("at"));
+    if (parts[0] === "hpas" && parts.length === 3) {
+      const kind = parameters.get("kind") === AUTOSCALER ? AUTOSCALER : HPA;
+      return this.routeHpa({ namespace: parts[1], name: parts[2], kind }, parameters.get("at"));
+    }
     if (parts[0] === "sources") return this.enter(new SourcesPage(this), "sources", "Metric sources");
     this.readFilters(parameters);
     if (this.page === this.list) this.list.arrange();
@@ -57,10 +60,11 @@ class App {
     this.list.update();
   }
 
-  routeHpa(namespace, name, at) {
+  // `named` is namespace, name and kind.
+  routeHpa(named, at) {
     const { page } = this;
-    if (page instanceof HpaPage && page.namespace === namespace && page.name === name) return page.pick(at);
-    this.enter(new HpaPage(namespace, name, at, this), "", `${namespace}/${name}`);
+    if (page instanceof HpaPage && page.key === keyOf(named)) return page.pick(at);
+    this.enter(new HpaPage(named, at, this), "", keyOf(named));
   }
 
   enter(page, tab, title) {
@@ -82,6 +86,7 @@ class App {
     const { model } = this;
     model.search = (parameters.get("search") ?? "").toLowerCase();
     model.states = new Set(parameters.getAll("state").filter((state) => state in STATES));
+    model.kind = parameters.get("kind") in KINDS ? parameters.get("kind") : null;
     model.sort = parameters.get("sort") in ORDERS ? parameters.get("sort") : FIRST_ORDER;
     model.reverse = parameters.has("reverse");
     if ($("search").value.toLowerCase() !== model.search) $("search").value = parameters.get("search") ?? "";
@@ -93,6 +98,7 @@ class App {
     const parameters = new URLSearchParams();
     if (model.search) parameters.set("search", $("search").value);
     for (const state of model.states) parameters.append("state", state);
+    if (model.kind) parameters.set("kind", model.kind);
     if (model.sort !== FIRST_ORDER) parameters.set("sort", model.sort);
     if (model.reverse) parameters.set("reverse", "");
     const hash = `#/${parameters.size ? `?${parameters}` : ""}`;
@@ -257,6 +263,11 @@ const actions = {
   clear: () => {
     app.model.search = $("search").value = "";
     app.model.states.clear();
+    app.model.kind = null;
+    app.writeFilters();
+  },
+  kind: ({ dataset }) => {
+    app.model.kind = dataset.kind || null;
     app.writeFilters();
   },
   filter: ({ dataset }) => {
@@ -366,7 +377,7 @@ function escaped(event) {
     } else search.blur();
   } else if (app.page instanceof HpaPage) app.go(app.page.at ? hpaLink(app.page) : "#/");
   else if (app.page !== app.list) app.go("#/");
-  else if (app.model.states.size) actions.clear();
+  else if (app.model.states.size || app.model.kind) actions.clear();
   else document.activeElement.blur();
 }
 

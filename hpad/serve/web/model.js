@@ -13,7 +13,12 @@ const STATES = {
 const FILTERS = ["failing", "atMax", "limited", "fallback", "competing", "paused", "shadow"];
 const SEVERITY = Object.keys(STATES);
 
-const keyOf = (row) => `${row.namespace}/${row.name}`;
+const HPA = "HorizontalPodAutoscaler";
+const AUTOSCALER = "Autoscaler";
+const KINDS = { [HPA]: "HPAs", [AUTOSCALER]: "Autoscalers" };
+
+// As the API names an HPA in texts: an HPA and an Autoscaler may have the same name.
+const keyOf = ({ namespace, name, kind }) => `${namespace}/${kind === AUTOSCALER ? `autoscaler/${name}` : name}`;
 const severity = (row) => {
   const found = SEVERITY.findIndex((state) => row.states.includes(state));
   return found < 0 ? SEVERITY.length : found;
@@ -51,6 +56,8 @@ class Model {
     this.complete = false;
     this.search = "";
     this.states = new Set();
+    this.kind = null; // of the HPAs that are shown; null: of both
+    this.kinds = new Set(); // of all HPAs
     this.sort = FIRST_ORDER;
     this.reverse = false;
     this.outdated = false; // an update would change the order
@@ -62,11 +69,12 @@ class Model {
     const known = this.rows.get(key);
     if (known && decided(known) > decided(summary)) return false;
     summary.key = key;
-    summary.sortName = `${summary.namespace}\0${summary.name}`;
+    summary.sortName = `${summary.namespace}\0${summary.name}\0${summary.kind === AUTOSCALER ? 1 : 0}`;
     summary.cause = summary.lastDecision?.group ?? ""; // of a failing HPA
-    summary.found = `${key} ${summary.target.name} ${summary.cause}`.toLowerCase();
+    summary.found = `${key} ${summary.namespace}/${summary.name} ${summary.target.name} ${summary.cause}`.toLowerCase();
     summary.version = (known?.version ?? 0) + 1;
     this.rows.set(key, summary);
+    this.kinds.add(summary.kind);
     if (!known) this.outdated = true;
     else if (this.matches(known) !== this.matches(summary)) this.outdated = true;
     else if (this.sort !== "name" && ORDERS[this.sort].compare(known, summary) !== 0) this.outdated = true;
@@ -79,10 +87,11 @@ class Model {
     if (!gone.length) return;
     for (const key of gone) this.rows.delete(key);
     this.order = this.order.filter((key) => this.rows.has(key));
+    this.kinds = new Set([...this.rows.values()].map((row) => row.kind));
   }
 
   searched(row) {
-    return !this.search || row.found.includes(this.search);
+    return (!this.kind || row.kind === this.kind) && (!this.search || row.found.includes(this.search));
   }
 
   matches(row) {
@@ -102,7 +111,7 @@ class Model {
 
   // The number of HPAs in each state, of those that the search finds. While HPAs are loaded, those of the server.
   tally() {
-    if (!this.complete && this.counts && !this.search) return { all: this.total, ...this.counts };
+    if (!this.complete && this.counts && !this.search && !this.kind) return { all: this.total, ...this.counts };
     const found = { all: 0 };
     for (const state of SEVERITY) found[state] = 0;
     for (const row of this.rows.values()) {

@@ -71,4 +71,13 @@ const briefOf = ({ lastDecision }) => lastDecision?.brief || lastDecision?.sente
 // Competing writers and mistakes in annotations, unless the sentence names them.
 const notesOf = (row) => (row.notes ?? []).filter((note) => !row.lastDecision?.sentence.includes(note));
 
-const hpaLink = (row) => `#/hpas/${encodeURIComponent(row.namespace)}/${encodeURIComponent(row.name)}`;
+// `at` is the time of a past decision.
+function hpaLink(row, at = null) {
+  const query = new URLSearchParams();
+  if (row.kind === AUTOSCALER) query.set("kind", row.kind);
+  if (at) query.set("at", at);
+  return `#/${hpaPath(row)}${query.size ? `?${query}` : ""}`;
+}
+
+// What tells an Autoscaler from an HPA of the same name.
+const kindMark = ({ kind }) => kind === AUTOSCALER && h("span.kind", {}, kind);

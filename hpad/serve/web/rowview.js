@@ -44,7 +44,7 @@ class MetricView {
 // A <time> as of timeAgo; hidden without a time.
 class TimeView {
   constructor() {
-    [this.element, this.text] = lettered("time");
+    [this.element, this.text] = lettered("time", { hidden: true });
   }
 
   set(time) {
@@ -65,6 +65,8 @@ class RowView {
     [this.namespace, this.namespaceText] = lettered("span");
     [this.target, this.targetText] = lettered("span.quiet");
     [this.link, this.linkText] = lettered("a.title", { href: "#/" });
+    this.kind = h("span.kind", { hidden: true }, AUTOSCALER);
+    this.link.append(this.kind);
     [this.bounds, this.boundsText] = lettered("span.bounds");
     this.places = h("span.sub", {}, this.namespace, this.target);
     this.state = cell("state");
@@ -121,7 +123,8 @@ class RowView {
     this.element.dataset.key = row.key;
     write(this.namespaceText, row.namespace);
     write(this.targetText, targetName(row));
-    write(this.linkText, row.name);
+    write(this.linkText, row.kind === AUTOSCALER ? `${row.name} ` : row.name);
+    hide(this.kind, row.kind !== AUTOSCALER);
     this.link.href = hpaLink(row);
   }
 
