@@ -19,6 +19,7 @@ from hpad.engine.view import Tunables
 from hpad.kube import watch
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
+from hpad.lab.servers.rabbitmq import Queue, RabbitMQServer
 
 Json = dict[str, Any]
 PERIOD = 0.4
@@ -183,6 +184,15 @@ async def worlds(cluster: Cluster) -> AsyncIterator[World]:
 async def world() -> AsyncIterator[World]:
     async with worlds(Cluster(auto_ready=True)) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def queues() -> Iterator[RabbitMQServer]:
+    """A broker with two queues, each for one test; its start takes seconds of CPU time."""
+    server = RabbitMQServer(queues=(Queue("worker_tasks"), Queue("spike")))
+    asyncio.run(server.start())
+    yield server
+    asyncio.run(server.stop())
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,7 @@
 """Workers scaled by the depth of a queue of a real RabbitMQ (scenarios 5 and 6), and HPAs whose broker fails."""
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +52,8 @@ class Broker:
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    server = rabbitmq.RabbitMQServer()
-    asyncio.run(server.start())
-    yield Broker(server)
-    asyncio.run(server.stop())
+def broker(queues: rabbitmq.RabbitMQServer) -> Broker:
+    return Broker(queues)
 
 
 def depth(queue: str, *, name: str = "queue_messages", **goal: object) -> list[dict[str, Any]]:
@@ -84,7 +80,7 @@ async def test_eighty_messages_over_a_target_of_fifteen(world: Any, broker: Brok
 
 async def test_a_worker_for_every_thirty_ready_messages(world: Any, broker: Broker, tmp_path: Path) -> None:
     """Scenario 6, with the selector as a string, which manifests of hpad may contain."""
-    await broker.queue("worker_tasks", 70)
+    await broker.queue("mails", 70)
     manifest = {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
@@ -95,7 +91,7 @@ async def test_a_worker_for_every_thirty_ready_messages(world: Any, broker: Brok
             "metrics": depth("-", name="queue_messages_ready", type="AverageValue", averageValue=30),
         },
     }
-    manifest["spec"]["metrics"][0]["external"]["metric"]["selector"] = "queue=worker_tasks"  # type: ignore[index]
+    manifest["spec"]["metrics"][0]["external"]["metric"]["selector"] = "queue=mails"  # type: ignore[index]
     (tmp_path / "worker.yaml").write_text(yaml.safe_dump(manifest))
     world.workload("Deployment", "worker", 1)
     await world.hpad(sources=(broker.source(),), manifests=tmp_path)

@@ -63,9 +63,8 @@ def hpa_document() -> dict[str, Any]:
     return hpa
 
 
-async def real(folder: Path) -> Curve:
+async def real(folder: Path, server: rabbitmq.RabbitMQServer) -> Curve:
     """Returns what happens to a real queue and its workers, second by second from the publishing on."""
-    server = rabbitmq.RabbitMQServer(queues=(rabbitmq.Queue(queue.QUEUE),))
     admin = server.admin
     options = {"url": server.management_url, "username": admin.name, "password": admin.password}
     source = settings.SourceSettings(name="rabbitmq", adapter="rabbitmq", settings=options)
@@ -73,7 +72,7 @@ async def real(folder: Path) -> Curve:
     task = f"{Timing.of(DEFAULT).task:g}"
     deployment, _ = documents.load(queue.NAME, {"AMQP_URL": url, "QUEUE": queue.QUEUE, "TASK_SECONDS": task})
     replicas, messages = [], []
-    async with server, stage.opened(folder, [source]) as on, Broker(url, queue.QUEUE, on.clock) as broker:
+    async with stage.opened(folder, [source]) as on, Broker(url, queue.QUEUE, on.clock) as broker:
         await on.apply([deployment, hpa_document()])
         async with asyncio.timeout(120):
             while broker.consumers != queue.AT_REST or _seen(on) != (queue.AT_REST, 0.0):
@@ -146,10 +145,12 @@ def directions(curve: Curve) -> list[bool]:
     return [each for index, each in enumerate(rises) if index == 0 or each != rises[index - 1]]
 
 
-async def test_the_model_follows_a_real_queue(tmp_path: Path, no_blocking_calls: BlockBuster) -> None:
+async def test_the_model_follows_a_real_queue(
+    queues: rabbitmq.RabbitMQServer, tmp_path: Path, no_blocking_calls: BlockBuster
+) -> None:
     """The peak is within 2 replicas; the queue is empty within half the time, and two tasks, of the simulated one."""
     no_blocking_calls.deactivate()  # processes and the blocking client of the demo
-    found, expected = await real(tmp_path), simulated()
+    found, expected = await real(tmp_path, queues), simulated()
     printed(found, expected)
     assert directions(found) == directions(expected) == [True, False]
     assert abs(max(found.replicas) - max(expected.replicas)) <= 2

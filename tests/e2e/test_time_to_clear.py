@@ -34,7 +34,7 @@ pytestmark = [
 GOAL, STARTUP = 40.0, 8.0
 """Seconds; the start of the consumers' processes takes one or two of them on an idle machine."""
 MESSAGES, TASK = 80, 4.0
-QUEUE, NAME = "worker_tasks", "worker"
+QUEUE, NAME = "spike", "worker"
 PATIENCE = 180.0
 
 
@@ -59,19 +59,17 @@ def manifests(url: str) -> list[dict[str, Any]]:
 
 
 async def test_a_real_spike_is_cleared_in_time_and_little_is_wasted(
-    tmp_path: Path, no_blocking_calls: BlockBuster
+    queues: rabbitmq.RabbitMQServer, tmp_path: Path, no_blocking_calls: BlockBuster
 ) -> None:
     no_blocking_calls.deactivate()  # processes and the blocking client of the demo
-    server = rabbitmq.RabbitMQServer(queues=(rabbitmq.Queue(QUEUE),))
-    admin = server.admin
-    options = {"url": server.management_url, "username": admin.name, "password": admin.password}
+    admin = queues.admin
+    options = {"url": queues.management_url, "username": admin.name, "password": admin.password}
     source = settings.SourceSettings(name="rabbitmq", adapter="rabbitmq", settings=options)
-    url = f"amqp://{admin.name}:{admin.password}@127.0.0.1:{server.amqp_port}/"
+    url = f"amqp://{admin.name}:{admin.password}@127.0.0.1:{queues.amqp_port}/"
     async with (
-        server,
         stage.opened(tmp_path, [source]) as on,
         Broker(url, QUEUE, on.clock) as broker,
-        _api(server) as api,
+        _api(queues) as api,
     ):
         await on.apply(manifests(url))
         await _until(on, lambda: broker.consumers == 1 and _wanted(on) == 1)
@@ -104,7 +102,7 @@ def _api(server: rabbitmq.RabbitMQServer) -> aiohttp.ClientSession:
 async def _messages(api: aiohttp.ClientSession) -> int:
     """Returns the ready and the unacknowledged messages, as of now."""
     async with api.get("/api/queues", params={"disable_stats": "true", "enable_queue_totals": "true"}) as answer:
-        [found] = await answer.json()
+        [found] = [each for each in await answer.json() if each["name"] == QUEUE]
     count: int = found["messages"]
     return count
 

@@ -12,6 +12,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER: Final[Mapping[str, str]] = {
     "tests/adapters/test_rabbitmq": "RabbitMQ",
+    "tests/e2e/test_queue_workers": "queues",
+    "tests/e2e/test_simulated_queue": "queues",
+    "tests/e2e/test_time_to_clear": "queues",
     "tests/serve/page/": "Chromium",
 }
 """Units of the files whose names begin so."""
@@ -29,6 +32,7 @@ FIRST: Final = (
     "tests/lab/demo/",
     "tests/adapters/test_rabbitmq",
     "tests/serve/page/",
+    "tests/e2e/test_queue_workers",
     "tests/e2e/",
     "tests/security/",
     "tests/adapters/",
