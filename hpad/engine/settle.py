@@ -22,6 +22,7 @@ from hpad.engine.conditions import (
     TRUE,
     Event,
     differs_in_values_alone,
+    find,
     same,
     truncated_to_seconds,
     without_condition,
@@ -206,6 +207,10 @@ def _withheld(view: View, draft: Draft, decision: Decision, withheld: Withheld) 
     """The status gives the decided count; the history has no rescale, since nothing was written."""
     desired = decision.desired
     message = f"the HPA controller did not update the target scale to {desired}: {withheld.message}"
+    before = find(view.hpa.status.conditions, ABLE_TO_SCALE)
+    if not withheld.able and before is not None and before.status == FALSE:
+        # It stays False: with the time of the True that was set before, the status would be written in each turn.
+        draft.conditions = tuple([before if each.type == ABLE_TO_SCALE else each for each in draft.conditions])
     draft.condition(ABLE_TO_SCALE, TRUE if withheld.able else FALSE, withheld.reason, message)
     action = _direction(decision) if withheld.able else NONE
     return _settlement(view, draft, decision, desired=desired, error=_partial(decision), action=action)

@@ -1,5 +1,6 @@
 """The results of a reconcile: conditions, events, history, labels of its series."""
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -9,8 +10,9 @@ from support.engine import START, Workload, external, resource, series, used
 from hpad.api.sample import AdapterError
 from hpad.engine.conditions import with_detail
 from hpad.engine.history import History, PastRecommendation, Rescale
-from hpad.engine.settle import Outcome, settle
-from hpad.engine.view import NO_MATCH, READ_FAILED, STALE, ScaleError
+from hpad.engine.settle import Outcome, Settlement, settle
+from hpad.engine.turn import run
+from hpad.engine.view import HPA, NO_MATCH, READ_FAILED, STALE, Competitor, ScaleError, yielded
 
 QUEUE = external("queue", averageValue="10")
 
@@ -32,6 +34,18 @@ def test_a_refused_write_is_reported_and_adds_no_rescale_to_the_history() -> Non
     assert (web.settled.action, web.settled.error_label) == ("none", "internal")
     assert web.settled.error == "failed to rescale Deployment/default/web: Internal error occurred: boom"
     assert web.hpa.status.last_scale_time is None
+
+
+def test_a_count_that_is_left_to_another_hpa_is_reported_once() -> None:
+    web = Workload(QUEUE, replicas=3, low=5)
+    other = Competitor(HPA, "default/other")
+    settled: list[Settlement] = []
+    for seconds in (0, 15, 30):
+        view = web.view(now=START + timedelta(seconds=seconds), competitors=(other,))
+        settled.append(run(view, lambda queries: (), held=yielded(other)).settlement)
+        web.hpa = msgspec.structs.replace(web.hpa, status=settled[-1].status)
+    assert web.condition("AbleToScale").reason == "CompetingHPA"
+    assert [each.status_changed for each in settled] == [True, False, False]
 
 
 @pytest.mark.parametrize(
