@@ -52,6 +52,7 @@ def test_names_of_hpas_are_listed_in_the_chosen_cluster_and_namespace(complete) 
     listed = complete("status", "--context", "x", "-n", "shop", "first", "")
     assert listed[:4] == ["--context=x", "--request-timeout=5s", "get", "horizontalpodautoscalers"]
     assert listed[-2:] == ["autoscaler/--namespace=shop", ":4"]
+    assert "--namespace=shop" in complete("explain", "-n", "shop", "")
     assert complete("explain", "asr/auto") == ["asr/autoscalers.hpad.io", ":4"]
     assert complete("status", "-A", "--all-n")[-2:] == ["--all-namespaces", ":4"]
     assert complete("explain", "--at", "10m", "hor") == ["horizontalpodautoscalers", ":4"]

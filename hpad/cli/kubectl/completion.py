@@ -20,6 +20,8 @@ from hpad.cli.output import Failure
 _FILES: Final = 0
 _NO_FILES: Final = 4
 """Directives: the shell completes names of files where there is no candidate, or it does not."""
+_ANY: Final = "web"
+"""In place of the word that is completed: flags of a command that has no name yet would be lost with its error."""
 _TIMEOUT: Final = "--request-timeout=5s"
 _NAMES: Final = 'jsonpath={range .items[*]}{.metadata.name}{"\\n"}{end}'
 
@@ -61,7 +63,7 @@ def _listed(kind: str, words: Sequence[str], parser: argparse.ArgumentParser) ->
     """Returns the names of the objects of a kind, in the chosen cluster and namespace; () if kubectl fails."""
     args = argparse.Namespace(**flags.DEFAULTS)
     with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
-        parser.parse_known_args(words, args)
+        parser.parse_known_args([*words, _ANY], args)
     scope = ["--all-namespaces"] if args.all_namespaces else []
     scope += [f"--namespace={args.namespace}"] if args.namespace else []
     try:
