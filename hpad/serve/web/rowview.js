@@ -170,7 +170,7 @@ class RowView {
   // Gives the texts that may be cut off, and the times, their titles: when the pointer comes, not while the list scrolls.
   explain() {
     for (const { element, nameText } of this.metrics) element.title = nameText.data;
-    this.link.title = this.linkText.data;
+    this.link.title = this.linkText.data.trim();
     this.sentence.title = harmless([this.row.lastDecision?.sentence ?? briefOf(this.row), ...notesOf(this.row)].join("; "));
     this.places.title = `${this.namespaceText.data} · ${this.targetText.data}`;
     for (const { element } of [this.decided, this.rescaled]) {
