@@ -16,7 +16,8 @@ from hpad_adapters import rabbitmq
 
 NONE = {"messages": 0, "messages_ready": 0, "messages_unacknowledged": 0}
 FIVE = {"messages": 5, "messages_ready": 5, "messages_unacknowledged": 0}
-SETTLED = 180.0
+SETTLED = 600.0
+"""Seconds: on a busy machine a broker may answer a few requests only after their timeout of a minute."""
 
 
 def adapter(url: str | list[str], context: Context, **changed: object) -> rabbitmq.RabbitMQ:
