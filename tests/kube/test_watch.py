@@ -110,7 +110,7 @@ def test_the_heading_of_a_recorded_line_is_what_the_line_says(recorded, name):
         found, metadata = watch.heading(json.dumps(line).encode()), line["object"]["metadata"]
         place = found.object.metadata
         expected = [metadata.get(field, "") for field in ("namespace", "name", "resourceVersion")]
-        assert (found.type, [*place.key, place.resource_version]) == (line["type"], expected)
+        assert (found.type, [place.namespace, place.name, place.resource_version]) == (line["type"], expected)
 
 
 @pytest.mark.parametrize("line", [b"<html>", b'{"type":"ADDED"}', b'{"type":"ADDED","object":{"meta', b"\xff"])
