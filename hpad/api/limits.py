@@ -5,8 +5,9 @@ thousands of requirements (pkg/apis/autoscaling/validation: no limits on numbers
 than these limits, which no user reaches, is refused where it enters, so that nothing behind has to bound it again.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, Final
 
 import msgspec
 
@@ -28,6 +29,8 @@ POLICIES: Final = 100
 """Of one direction."""
 NAME: Final = 1024
 """Characters of any name in `spec`; names of objects have at most 253, those of kinds 63."""
+LEVELS: Final = 16
+"""Of lists and objects in the parameters of a query."""
 LABELS: Final = 256
 """Of an HPA."""
 
@@ -82,7 +85,24 @@ def fault(hpa: HorizontalPodAutoscaler) -> str | None:
         found = _metric_fault(metric)
         if found is not None:
             return f"spec.metrics[{index}]{found}"
+    for index, query in enumerate(spec.queries):
+        if _is_deeper(query.parameters, LEVELS):
+            return f"spec.queries[{index}].parameters has too many levels; hpad takes at most {LEVELS}"
     return None if spec.behavior is None else _behavior_fault(spec.behavior.scale_up, spec.behavior.scale_down)
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Returns whether there are lists and objects in more levels. Does not recurse."""
+    layer = [value]
+    for _ in range(levels):
+        layer = list(chain.from_iterable(map(_children, layer)))
+    return any(isinstance(each, dict | list) for each in layer)
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _metric_fault(metric: MetricSpec) -> str | None:

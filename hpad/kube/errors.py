@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import ssl
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -116,10 +117,30 @@ class ApiStatus(msgspec.Struct):
 _STATUS = msgspec.json.Decoder(ApiStatus)
 
 
+_DEEPEST: Final = 10_000
+"""The levels of JSON that an API server takes (sigs.k8s.io/json, decode.go: maxNestingDepth)."""
+
+
+def skimmed(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
+    """Decodes JSON with objects that are left undecoded or passed over, however deep these are. Raises UNREADABLE.
+
+    Authors of custom objects choose how deep they are. One that cannot be decoded must not hide the others of a list.
+    """
+    try:
+        return decoder.decode(raw)
+    except RecursionError:
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(limit + _DEEPEST)
+        try:
+            return decoder.decode(raw)
+        finally:
+            sys.setrecursionlimit(limit)
+
+
 def decoded(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw, problem: str) -> T:
     """Decodes the body of a 2xx answer. Raises ApiError with status 0 and `problem` if it is not the expected JSON."""
     try:
-        return decoder.decode(body)
+        return skimmed(decoder, body)
     except UNREADABLE as error:
         raise ApiError(0, "BadAnswer", f"{problem}: {error}") from error
 

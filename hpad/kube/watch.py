@@ -200,7 +200,7 @@ def page(body: bytes) -> ListPage:
 def meta(raw: bytes | msgspec.Raw) -> Meta:
     """Decodes the metadata of any object or bookmark; empty if it is unreadable."""
     try:
-        return _HEADED.decode(raw).metadata
+        return errors.skimmed(_HEADED, raw).metadata
     except errors.UNREADABLE:
         return Meta()
 
@@ -298,7 +298,7 @@ def decode(line: bytes) -> WatchChange:
 def heading(line: bytes) -> Heading | None:
     """Decodes the heading of a line; None for a line that is no change."""
     try:
-        return _HEADING.decode(line)
+        return errors.skimmed(_HEADING, line)
     except errors.UNREADABLE:
         return None
 

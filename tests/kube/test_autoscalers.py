@@ -5,9 +5,10 @@ import json
 from typing import Any
 
 import pytest
+from aiohttp import web
 from support.autoscalers import autoscaler
-from support.kube_caches import page
-from support.scripted_server import QUICK, Script, failure, says, until
+from support.kube_caches import names, page
+from support.scripted_server import QUICK, Script, failure, says, streams, until
 
 from hpad.api.autoscaler import with_texts
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, OwnQuery
@@ -15,6 +16,16 @@ from hpad.api.metadata import Key
 from hpad.kube import hpas
 from hpad.kube.client import Client
 from hpad.kube.watch import WatchScope
+
+
+def nested(levels: int) -> dict[str, Any]:
+    """Returns an Autoscaler whose query has parameters of so many levels."""
+    value: Any = 0
+    for _ in range(levels - 1):
+        value = [value]
+    query = {"name": "orders", "source": "prom", "parameters": {"query": value}}
+    made = autoscaler(f"nested-{levels}", "web", queries=[query])
+    return {**made, "metadata": {**made["metadata"], "namespace": "shop", "resourceVersion": "7", "uid": "u"}}
 
 
 def raw(body: dict[str, Any]) -> bytes:
@@ -109,6 +120,31 @@ async def test_a_kind_that_hpad_acts_on_alone_has_to_be_installed(script: Script
     running(cache.run())
     await until(lambda: cache.trouble is not None)
     assert "the kind Autoscaler is not installed: kubectl apply -f config/crd" in str(cache.trouble)
+
+
+@pytest.mark.parametrize(("levels", "refused"), [(16, ""), (17, "spec.queries[0].parameters has too many levels")])
+def test_parameters_of_many_levels_are_refused(levels: int, refused: str) -> None:
+    assert hpas.decode(raw(nested(levels)), hpas.AUTOSCALER).value.spec.refused.startswith(refused)
+
+
+async def test_objects_too_deep_to_be_decoded_hide_no_others(script: Script, client: Client, running: Any) -> None:
+    """The API server takes objects of 10,000 levels, and anybody who may create one chooses them."""
+    deep = raw(nested(900)).replace(b"[" * 899, b"[" * 9_900).replace(b"]" * 899, b"]" * 9_900)
+    items = b",".join([deep.replace(b"nested-900", b"listed"), raw(nested(17)), raw(nested(1))])
+
+    async def lists(request: web.Request) -> web.Response:
+        body = b'{"metadata":{"resourceVersion":"10"},"items":[%b]}' % items
+        return web.Response(body=body, content_type="application/json")
+
+    cache = hpas.HpaCache(WatchScope(client, options=QUICK), hpas.AUTOSCALER)
+    changed = deep.replace(b"nested-900", b"nested-1").replace(b'"7"', b'"11"')
+    script.on("GET", LIST, lists)
+    script.on("GET", f"{LIST}?watch", streams(b'{"type":"MODIFIED","object":%b}\n' % changed, then="hang"))
+    running(cache.run())
+    await asyncio.wait_for(cache.synced.wait(), 60)
+    assert "nested-17" in names(cache)
+    await until(lambda: names(cache) == ["nested-17"])  # the edited one cannot be read any more
+    assert cache.trouble is None
 
 
 async def test_a_kind_that_is_refused_while_objects_are_known_is_a_problem(
