@@ -26,7 +26,6 @@ from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
 from hpad.kube.hpas import HpaCache
 from hpad.kube.pods import PodCache
-from hpad.kube.reflector import Kind
 from hpad.kube.session import HttpRequest, Session
 from hpad.kube.watch import WatchScope
 from hpad.lab.cluster import Cluster
@@ -100,7 +99,7 @@ async def written() -> None:
 
 async def put(client: Client) -> float:
     """Writes statuses by PUT; returns µs of CPU of client and server per write."""
-    cache = HpaCache(WatchScope(client), Kind(paths.HPAS, hpas.decode, lambda hpa: hpa.metadata.resource_version))
+    cache = HpaCache(WatchScope(client))
     cache.put(hpas.decode(await client.request("GET", path())))
     (held,) = cache.values()
     began = time.process_time()
