@@ -124,7 +124,7 @@ class Announcements:
         scale = self._cluster.peek_scale(hpa.metadata.namespace, hpa.spec.scale_target_ref)
         pods = None if scale is None or not scale.spec.replicas else scale.pod_selector
         controls = own.of(hpa).controls
-        if pods is not None and controls.sync_period is None:
+        if pods is not None and controls.sync_period is None and not hpa.spec.invalid:
             self._metrics.announce(examine.queries(hpa, pods, controls.ignored_containers), HPAIdentity.of(hpa))
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from support.controller import Bench, Switch, annotated, hpa
 from support.virtual_time import in_virtual_time
 
@@ -41,10 +42,12 @@ async def test_the_first_turn_of_a_namespace_tells_all_its_queries_once() -> Non
 
 @in_virtual_time
 async def test_what_is_told_is_what_will_be_asked() -> None:
-    """Also where the HPA ignores containers of its pods."""
+    """Also where the HPA ignores containers of its pods; nothing is asked for one with an invalid spec."""
     target = {"type": "Utilization", "averageUtilization": 50}
     cpu = hpa("cpu", metrics=[{"type": "Resource", "resource": {"name": "cpu", "target": target}}])
-    bench = Bench(annotated(cpu, **{"ignore-containers": "proxy"}), hpa("web"), period=PERIOD)
+    wrong = hpa("wrong")
+    wrong = msgspec.structs.replace(wrong, spec=msgspec.structs.replace(wrong.spec, invalid="spec.maxReplicas: no"))
+    bench = Bench(annotated(cpu, **{"ignore-containers": "proxy"}), hpa("web"), wrong, period=PERIOD)
     told: dict[str, Any] = {}
     asked: dict[str, Any] = {}
     ask = bench.metrics.ask
