@@ -268,8 +268,10 @@ class Gatherer:
             schema = plugins.query_schema(source, adapter)
             offer = replace(offer, metrics=offered, parameters=parameters, query_schema=schema)
             kept = await asyncio.to_thread(stamps, plugins.kept_files(source.name, built))
-        except AdapterError as error:
+        except BaseException as error:  # also a cancellation: nobody else knows the session yet
             await context.http.close()
+            if not isinstance(error, AdapterError):
+                raise
             return _broken(source, offer, redactor, error.message, error.blame)
         working = QueriedSource(
             source.name,

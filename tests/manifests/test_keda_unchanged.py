@@ -229,7 +229,7 @@ def test_a_placeholder_for_an_address_is_refused_by_check(base: dict[str, Any], 
     file = tmp_path / "hpad.yaml"
     file.write_text(convert.dumped(written, "yaml"))
     [document] = documents.read(file)
-    checked = check._check(document, "default", False)
+    checked = check._check(document, check._Given("default", False, None))
     assert checked is not None
     assert all("REPLACE-ME" in error.text for error in checked.errors)
     assert checked.errors
