@@ -290,8 +290,8 @@ class Observer:
         """Returns the other writers of the target, and of the status if hpad writes the status."""
         competitors = self._cluster.competitors(hpa)
         if hpa.kind == AUTOSCALER:
-            leading = self._overlap.leading(hpa.key)
-            competitors += tuple(Competitor(HPA, str(Key(hpa.metadata.namespace, name))) for name in leading)
+            names = self._overlap.yields_to(hpa.key)
+            competitors += tuple(Competitor(HPA, str(Key(hpa.metadata.namespace, name))) for name in names)
             if controls.mode == IN_SHADOW:  # it takes nothing from the HPA beside which it is tried
                 competitors = tuple(competitor for competitor in competitors if competitor.what != HPA)
         if self.options.writes_status:

@@ -11,7 +11,7 @@ of two competing HPAs takes a step before the second is known. Here all HPAs of 
   of a target.
 
 HPAs compete with HPAs, Autoscalers with Autoscalers: the built-in controller does not see those. An Autoscaler leaves
-its target to an HPA (`Overlap.leading`).
+its target to an HPA (`Overlap.yields_to`).
 
 As in Kubernetes, the registered selector is the one of the last turn that computed metrics; an HPA that never did has
 none.
@@ -174,19 +174,20 @@ class Targets:
         self._references.pop(key, None)
         self._groups.remove(key)
 
-    def others(self, key: Key, of: str) -> list[str]:
-        """Returns the names of the other HPAs that scale the target of this one; of the Autoscalers if `of` says so."""
+    def others(self, key: Key, key_kind: str) -> list[str]:
+        """Returns the names of the others that scale the target of this HPA; `key_kind` is the kind in their keys."""
         neighbours = self._groups.neighbours(key)
         if len(neighbours) < 2:
             return []
         kind = self._references[key].kind
-        others = [other for other in neighbours if other != key and other.kind == of]
+        others = [other for other in neighbours if other != key and other.kind == key_kind]
         return [other.name for other in others if _is_same_kind(self._references[other].kind, kind)]
 
-    def scaling(self, namespace: str, owner: PodOwner, of: str) -> list[str]:
-        """Returns the names of the HPAs that scale a controller; of the Autoscalers if `of` is their kind."""
+    def scaling(self, namespace: str, owner: PodOwner, key_kind: str) -> list[str]:
+        """Returns the names of the HPAs that scale a controller; `key_kind` is the kind in their keys."""
         keys = self._groups.keys((namespace, owner.group, owner.kind.lower(), owner.name))
-        return [key.name for key in keys if key.kind == of and _is_same_kind(self._references[key].kind, owner.kind)]
+        found = [key for key in keys if key.kind == key_kind]
+        return [key.name for key in found if _is_same_kind(self._references[key].kind, owner.kind)]
 
 
 def _group(key: Key, ref: CrossVersionObjectReference) -> Group:
@@ -297,7 +298,7 @@ class Overlap:
         if scale is not None and key in self._unread.get(key.namespace, ()):
             self._register(key, scale)
 
-    def leading(self, key: Key) -> list[str]:
+    def yields_to(self, key: Key) -> list[str]:
         """Returns the names of the HPAs that an Autoscaler leaves its target to; none for an HPA."""
         return self._targets.others(key, "") if key.kind else []
 

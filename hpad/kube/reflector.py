@@ -75,7 +75,7 @@ class Kind(Generic[T]):
     """The objects of a cache: the resource, the decoder, and a function that returns a value's resourceVersion.
 
     `version` is None for values without a resourceVersion; such values cannot be passed to `Cache.offer`. `absent`
-    explains a server that does not have the resource, "" if that is normal. `of` is the kind in the keys of the
+    explains a server that does not have the resource, "" if that is normal. `key_kind` is the kind in the keys of the
     objects. An `optional` resource may be refused without any trouble while none of its objects is known.
     """
 
@@ -83,12 +83,12 @@ class Kind(Generic[T]):
     decode: watch.Decode[T]
     version: Callable[[T], str] | None = None
     absent: str = ""
-    of: str = ""
+    key_kind: str = ""
     optional: bool = False
 
     def key(self, head: watch.Meta | watch.ObjectVersion) -> Key:
         """Returns the key of an object of this kind."""
-        return Key(head.namespace, head.name, self.of)
+        return Key(head.namespace, head.name, self.key_kind)
 
 
 class ReflectorStore(Protocol[T]):

@@ -2,9 +2,11 @@
 
 from typing import Any, Final
 
+from hpad.api.hpa import AUTOSCALER, AUTOSCALER_VERSION
+from hpad.api.metadata import AUTOSCALER_KEY
 from hpad.lab.autoscaler import schema
 
-GROUP: Final = "hpad.io"
+GROUP: Final = AUTOSCALER_VERSION.partition("/")[0]
 _COLUMNS: Final = (
     ("Reference", "string", ".spec.scaleTargetRef.name", 0, "Name of the workload that is scaled."),
     ("Targets", "string", ".status.targets", 0, "Value and target of each metric."),
@@ -25,8 +27,8 @@ def definition() -> dict[str, Any]:
     """Returns the CustomResourceDefinition as plain JSON."""
     names = {
         "plural": "autoscalers",
-        "singular": "autoscaler",
-        "kind": "Autoscaler",
+        "singular": AUTOSCALER_KEY,
+        "kind": AUTOSCALER,
         "listKind": "AutoscalerList",
         "shortNames": ["asr"],
     }
