@@ -33,7 +33,8 @@ _EXACT = ("=", "==")
 class QueryRecipe(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A compiled query and how its answer is read. `origin` is its place in the configuration, for errors.
 
-    `own`: an Autoscaler brings it along, so it is not parsed to be joined with others: nobody vouches for its text.
+    `own`: the query is from an Autoscaler. It is never parsed in order to be joined with other queries, since its
+    author is not the operator.
     """
 
     origin: str
