@@ -11,10 +11,10 @@ from xml.parsers import expat
 
 import msgspec
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
 
 from hpad.adapter import AdapterError, shown
 from hpad.adapter_http import decoded
+from hpad_adapters import exposition
 from hpad_adapters.http_json.paths import TEXT, Element, Elements, NoNumberError, milli
 
 _JSON: Final = msgspec.json.Decoder()
@@ -159,10 +159,10 @@ def values(body: bytes, series: ExposedSeries, limit: int) -> list[int]:
 
 def _parsed(lines: Sequence[bytes], series: ExposedSeries) -> Iterator[float]:
     """Yields the values of the lines that match; raises ValueError."""
-    for family in text_string_to_metric_families((b"\n".join(lines) + b"\n").decode()):
-        for sample in family.samples:
-            if sample.name == series.name and series.matches(sample.labels):
-                yield sample.value
+    texts = (line.decode() for line in lines)
+    for _, sample in exposition.samples(texts, lambda name: name == series.name):
+        if series.matches(sample.labels):
+            yield sample.value
 
 
 def _tests(text: str, whole: str, exact: bool) -> Iterator[tuple[str, Test]]:
