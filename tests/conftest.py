@@ -22,6 +22,10 @@ RECOVERY = "recovery"
 BUDGET = "budget"
 
 environment.settle(os.environ)
+if another_broker := os.environ.get("HPAD_TEST_RABBITMQ"):
+    from hpad.lab.servers import rabbitmq
+
+    rabbitmq.PROGRAM = Path(another_broker)
 # Else each worker rewrites the assertions of every test again, and each process of hpad compiles its modules.
 sys.dont_write_bytecode = False
 # A job in the background of a shell ignores SIGINT, and so would the programs that tests start and interrupt.

@@ -21,6 +21,7 @@ OURS = (
     "HPAD_CRASH_TROUBLES",
     "HPAD_LIVES",
     "HPAD_TEMPLATES",
+    "HPAD_TEST_RABBITMQ",
 )
 """Variables for developers; see CONTRIBUTING.md."""
 _READ = (
