@@ -15,14 +15,16 @@ from support.rabbit_queues import counter, length, queue, until
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample
 from hpad_adapters import rabbitmq
-from hpad_adapters.rabbitmq.clearing import MOST_QUEUES, Clearing, ClearingGoal
+from hpad_adapters.clearing.goal import ClearingGoal
+from hpad_adapters.clearing.workers import MOST_QUEUES
+from hpad_adapters.rabbitmq.clearing import QueueClearing
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 
 GOAL = ClearingGoal(60.0)
 
 
 def workers(found: RabbitmqQueue, goal: ClearingGoal = GOAL) -> float:
-    return Clearing(lambda: 0.0).workers(found, goal, "the broker")
+    return QueueClearing(lambda: 0.0).workers(found, goal, "the broker")
 
 
 ALONE = {"acked": counter(0, 10, 20, 30), "held": length(1, 1, 1, 1)}
@@ -32,7 +34,7 @@ BUSY = {"acked": counter(0, 10, 20, 30), "held": length(4, 4, 4, 4)}
 
 
 def test_the_number_of_remembered_queues_is_limited() -> None:
-    clearing = Clearing(lambda: 0.0)
+    clearing = QueueClearing(lambda: 0.0)
     for number in range(MOST_QUEUES + 10):
         clearing.workers(queue(name=str(number)), GOAL, "the broker")
     assert len(clearing) == MOST_QUEUES
@@ -71,7 +73,7 @@ def test_busy_workers_stay_while_there_is_work() -> None:
 def test_a_spike_on_a_new_queue_asks_for_what_the_formula_says() -> None:
     """80 messages of 4 s in 20 s: 16 workers, also while each of them holds two messages and none is reported yet."""
     now, goal = 0.0, ClearingGoal(25.0, startup=5.0, service=4.0)
-    clearing = Clearing(lambda: now)
+    clearing = QueueClearing(lambda: now)
     found = []
     for at, ready, unacked, consumers in ((0, 0, 0, 0), (1, 74, 6, 0), (4, 52, 28, 0), (6, 46, 32, 3), (9, 30, 32, 3)):
         now = float(at)
@@ -84,7 +86,7 @@ def test_a_spike_on_a_new_queue_asks_for_what_the_formula_says() -> None:
 def test_busy_workers_stay_while_the_broker_does_not_report_them(unreported: int | None) -> None:
     """A broker whose statistics began anew reports messages at once, and consumers some seconds later."""
     now, goal = 0.0, ClearingGoal(60.0, service=4.0)
-    clearing = Clearing(lambda: now)
+    clearing = QueueClearing(lambda: now)
     assert clearing.workers(queue(ready=5, unacked=40, consumers=40), goal, "the broker") == 40.0
     now = 5.0
     assert clearing.workers(queue(ready=4, unacked=40, consumers=unreported), goal, "the broker") == 40.0
@@ -94,7 +96,7 @@ def test_busy_workers_stay_while_the_broker_does_not_report_them(unreported: int
 def test_busy_workers_stay_if_a_new_hpad_meets_a_broker_that_does_not_report_them(unreported: int | None) -> None:
     """As after the loss of a node with both: nothing is remembered, so full consumers are taken for busy."""
     now, goal = 0.0, ClearingGoal(60.0, service=4.0, prefetch=2)
-    clearing = Clearing(lambda: now)
+    clearing = QueueClearing(lambda: now)
     for at, unacked in ((0, 40), (5, 40), (9, 38)):
         now = float(at)
         found = queue(ready=4, unacked=unacked, consumers=unreported)
@@ -108,7 +110,7 @@ def test_no_more_workers_than_messages_are_needed() -> None:
 
 def test_workers_with_long_messages_do_not_count_for_the_others() -> None:
     """Four workers have been at one message each for two minutes; 600 of two seconds come, to be gone within one."""
-    clearing = Clearing(lambda: 0.0)
+    clearing = QueueClearing(lambda: 0.0)
     goal = ClearingGoal(60.0, service=2.0)
     samples = {"acked": counter(*[0] * 13), "held": length(0, *[4] * 12)}
     for first in (0, 12):
@@ -131,7 +133,7 @@ def test_without_workers_and_a_service_time_one_worker_is_needed() -> None:
 
 
 def test_an_unknown_service_time_is_an_error_while_there_are_workers() -> None:
-    with pytest.raises(AdapterError, match="too few acknowledgements") as caught:
+    with pytest.raises(AdapterError, match="too few messages") as caught:
         workers(queue(ready=500, consumers=2))
     assert caught.value.blame == "spec"
     assert workers(queue(ready=600, consumers=2), ClearingGoal(60.0, service=3.0)) == pytest.approx(30.0)
@@ -161,7 +163,7 @@ def test_new_workers_are_no_more_than_the_messages_they_can_get(ready: int, expe
 
 def test_workers_that_crash_are_not_doubled() -> None:
     """Two workers give each message back after ten seconds; then one of them finishes one."""
-    clearing = Clearing(lambda: 0.0)
+    clearing = QueueClearing(lambda: 0.0)
     crashed = {"acked": counter(*[0] * 6), "held": length(0, 2, 2, 0, 2, 2)}
     assert clearing.workers(queue(ready=98, unacked=2, consumers=2, **crashed), GOAL, "the broker") == 2.0
     works = {"acked": counter(*[0] * 6, 1, 1), "held": length(0, 2, 2, 0, 2, 2, 2, 2)}
@@ -182,7 +184,7 @@ def test_a_single_active_consumer_is_the_only_worker() -> None:
     found = msgspec.structs.replace(queue(ready=600, unacked=1, consumers=19, **ALONE), arguments=single)
     assert workers(found) == 1.0
     assert workers(found, ClearingGoal(60.0, concurrency=3)) == 3.0
-    assert Clearing(lambda: 0.0).seconds(found, GOAL, "the broker") == pytest.approx(600 * 15 / 30)
+    assert QueueClearing(lambda: 0.0).seconds(found, GOAL, "the broker") == pytest.approx(600 * 15 / 30)
 
 
 def test_a_sample_that_occurs_twice_counts_once() -> None:
@@ -202,7 +204,7 @@ def test_a_field_that_is_missing_is_an_error(field: str) -> None:
 def test_the_time_is_the_goal_by_the_share_of_workers() -> None:
     """26 workers are needed: four of them take 6.5 times the goal."""
     found = queue(ready=600, unacked=4, published=counter(*range(0, 15 * 13, 15)), **BUSY)
-    assert Clearing(lambda: 0.0).seconds(found, GOAL, "the broker") == pytest.approx(390.0)
+    assert QueueClearing(lambda: 0.0).seconds(found, GOAL, "the broker") == pytest.approx(390.0)
 
 
 # --- Recorded answers ---------------------------------------------------------------------------------------------

@@ -3,18 +3,23 @@
 import pytest
 from support.rabbit_queues import counter, length, queue
 
+from hpad_adapters.clearing.service_time import GIVEN_MESSAGES, HALF_LIFE, ServiceTime
+from hpad_adapters.rabbitmq.clearing import measured
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue
-from hpad_adapters.rabbitmq.service_time import GIVEN_MESSAGES, HALF_LIFE, ServiceTime
 
 GOAL = 60.0
 BUSY = queue(acked=counter(0, 10, 20), held=length(4, 4, 4))
 """Four messages in work for 10 s, 20 begun: two seconds each."""
 
 
+def learn(time: ServiceTime, found: RabbitmqQueue, capacity: float, prefetch: int = 1) -> None:
+    time.learn(measured(found, 1, "the broker"), prefetch, (capacity, capacity))
+
+
 def learned(*found: RabbitmqQueue, given: float = 0.0, prefetch: int = 1, capacity: float = 100.0) -> ServiceTime:
     time = ServiceTime(given, GOAL)
     for each in found:
-        time.learn(each, prefetch, (capacity, capacity))
+        learn(time, each, capacity, prefetch)
     return time
 
 
@@ -117,23 +122,23 @@ def test_a_message_counts_for_the_goal_at_most() -> None:
     for minute in range(60):
         first = 12 * minute
         held = length(*[0 if first + index == 0 else 1 for index in range(13)], first=first)
-        time.learn(queue(acked=counter(*[0] * 13, first=first), held=held), 1, (3, 3))
+        learn(time, queue(acked=counter(*[0] * 13, first=first), held=held), 3)
     assert time.seconds == pytest.approx((10 * 4.0 + GOAL) / 11)
     assert time.long == 1
     ended = queue(acked=counter(0, 1, first=720), held=length(1, 0, first=720))
-    time.learn(ended, 1, (3, 3))
+    learn(time, ended, 3)
     assert time.long == 0
 
 
 def test_a_measured_time_stays_without_work_and_the_past_fades() -> None:
     time = learned(BUSY)
-    time.learn(queue(), 1, (100, 100))
+    learn(time, queue(), 100)
     assert time.seconds == pytest.approx(2.0)
     assert 10 * HALF_LIFE < 10_000
     late = 2_000
     for round in range(60):
         first = late + 2 * round
-        time.learn(queue(acked=counter(0, 5, 10, first=first), held=length(4, 4, 4, first=first)), 1, (100, 100))
+        learn(time, queue(acked=counter(0, 5, 10, first=first), held=length(4, 4, 4, first=first)), 100)
         if not round:
             assert time.seconds == pytest.approx((GIVEN_MESSAGES * 2.0 + 40) / (GIVEN_MESSAGES + 10))
     assert time.seconds == pytest.approx(4.0, rel=0.02)

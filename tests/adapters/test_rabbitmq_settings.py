@@ -7,9 +7,9 @@ import pytest
 from hpad import settings, testing
 from hpad.adapter import AdapterError
 from hpad.sources import plugins
+from hpad_adapters.clearing.goal import ClearingGoal
 from hpad_adapters.rabbitmq import Metric, RabbitMQ, Settings
 from hpad_adapters.rabbitmq.adapter import queue_query
-from hpad_adapters.rabbitmq.clearing import ClearingGoal
 from hpad_adapters.rabbitmq.metric import OwnQueues
 from hpad_adapters.rabbitmq.values import QueueQuery
 

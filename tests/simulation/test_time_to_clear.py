@@ -20,7 +20,7 @@ from hpad.adapter import AdapterError
 from hpad.engine.view import Gates, Tunables
 from hpad.simulation.queue import CONSTANT, EXPONENTIAL, LOGNORMAL, SimulatedQueue
 from hpad.simulation.run import simulate
-from hpad_adapters.rabbitmq.clearing import ClearingGoal
+from hpad_adapters.clearing.goal import ClearingGoal
 
 SPIKE_AT = 300
 SEEDS = range(1, 9)

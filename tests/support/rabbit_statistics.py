@@ -14,8 +14,10 @@ from hpad.adapter import AdapterError, ExternalSample, Query, Sample
 from hpad.simulation.load import Load
 from hpad.simulation.model import Scraping
 from hpad.simulation.queue import QueueModel, SimulatedQueue
-from hpad_adapters.rabbitmq.clearing import Clearing, ClearingGoal
-from hpad_adapters.rabbitmq.queues import CounterPoint, Details, Lengths, Statistics
+from hpad_adapters.clearing.goal import ClearingGoal
+from hpad_adapters.clearing.measured import CounterPoint
+from hpad_adapters.rabbitmq.clearing import QueueClearing
+from hpad_adapters.rabbitmq.queues import Details, Lengths, Statistics
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue as Reported
 
 SPACING = 5.0
@@ -26,11 +28,11 @@ SAMPLES = 13
 
 
 class ReportedQueue(QueueModel):
-    """A QueueModel whose External metrics are `workers` or `seconds` of Clearing, for a goal."""
+    """A QueueModel whose External metrics are `workers` or `seconds` of QueueClearing, for a goal."""
 
     def __init__(self, queue: SimulatedQueue, load: Load, goal: ClearingGoal, quantity: str, **options: Any) -> None:
         self._points: deque[tuple[int, int, int, int, int, int]] = deque(maxlen=SAMPLES + 1)
-        self._clearing, self._goal, self._quantity = Clearing(lambda: self._at), goal, quantity
+        self._clearing, self._goal, self._quantity = QueueClearing(lambda: self._at), goal, quantity
         super().__init__(queue, load, scraping=Scraping(interval=SPACING), shown={}, **options)
 
     def _measure(self, at: float) -> Any:

@@ -9,16 +9,15 @@ import msgspec
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Operator, Query, or_error
 from hpad_adapters import extras
+from hpad_adapters.clearing.goal import GOAL, ClearingGoal
 from hpad_adapters.rabbitmq import settings
 from hpad_adapters.rabbitmq.amqp import Amqp
-from hpad_adapters.rabbitmq.clearing import ClearingGoal
 from hpad_adapters.rabbitmq.consumers import Plan, PodWork, Unconsumed
 from hpad_adapters.rabbitmq.management import Management
 from hpad_adapters.rabbitmq.metric import (
     AGGREGATES,
     ANY_VHOST,
     CLEARING,
-    GOAL,
     MODES,
     UNSUMMABLE,
     Metric,

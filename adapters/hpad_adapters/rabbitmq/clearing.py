@@ -1,363 +1,65 @@
-"""How many workers clear a queue within a goal, and how long the present ones take.
+"""What the goal in seconds needs to know of a queue of RabbitMQ: its messages, consumers, and samples."""
 
-A worker here is whatever works on one message at a time. To clear the waiting messages within the goal while more are
-published, it takes
+from collections.abc import Callable
 
-    needed = long + waiting / (goal - startup) * service time + publish rate * service time
-
-of them, and for the waiting messages no more than one each. Messages that waited before have less time left (`due`).
-
-This number depends on the present workers in one way only: while there is work for longer than a moment, those that
-are busy stay. A worker that is released before the backlog is gone saves nothing, because the others then work for
-longer; without this rule the count would shrink with the backlog, which would then never be gone.
-
-While few messages have been measured, it is at most twice the present workers: one odd message could make it many
-times too large, and each doubling measures more. New workers get ready messages only, so there are never more new ones
-than ready and arriving messages: a consumer without a prefetch limit holds all others until it is done.
-
-| what | source |
-| --- | --- |
-| waiting | ready messages, and those that wait in consumers, as of now |
-| long | messages that have been in work for longer than the goal: their workers do not help (`service_time`) |
-| publish rate | the mean over `rate_window` without its busiest and quietest intervals: a burst is backlog |
-| service time | measured and remembered; that of the settings is a part of the evidence (`service_time`) |
-| busy | messages in work, as of now; for as many workers as the broker reports or were just asked for (`recent`) |
-"""
-
-import itertools
-import math
-import statistics
-from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
-
-import msgspec
-
-from hpad.adapter import AdapterError, parse_duration, positive_duration, shown
+from hpad.adapter import AdapterError
+from hpad_adapters.clearing.goal import ClearingGoal
+from hpad_adapters.clearing.measured import MeasuredQueue
+from hpad_adapters.clearing.workers import Clearing
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue, ascending, field, named, tasks
-from hpad_adapters.rabbitmq.service_time import ServiceTime, at_work
 
-MOST_QUEUES = 4096
-"""The number of queues and goals that are remembered; the one that was read longest ago is dropped first."""
-LONG_SECONDS = 0.5
-"""Work that takes so long keeps busy workers. Shorter work is noise: a message or two that have just arrived."""
-_MOST = 100_000
-_TRIMMED = 6
-"""Of the intervals of the publish rate, one in six is left out at each end."""
-_FEWEST = 2
-"""At least so many are left out: a burst is in up to two intervals, and in a young queue there are no others."""
-_GROWTH = 2.0
-"""While the time of a message is that of few messages, at most so many times the present workers are needed."""
-_LEAST = 0.001
-"""A queue that holds a message needs a worker."""
+_LATE = 5_000
+"""Milliseconds by which the samples of lengths are dated later than those of rates. Observed in RabbitMQ 3.10."""
 
 
-class ClearingGoal(NamedTuple):
-    """Durations in seconds. `service`: the time of a message while none was measured, 0 if it is not given.
-
-    `prefetch`: messages that a consumer holds for each that it works on; `concurrency`: those that it works on at once.
-    """
-
-    seconds: float
-    startup: float = 0.0
-    service: float = 0.0
-    prefetch: int = 1
-    concurrency: int = 1
-
-
-def parsed_goal(texts: Mapping[str, str]) -> ClearingGoal:
-    """Returns the goal that texts by parameter set, "" for the default; raises ValueError, "field: text"."""
-    if not texts["goal"]:
-        raise ValueError("goal: is missing; write the time in which the backlog is to be gone, such as 60s")
-    seconds = positive_duration("goal", texts["goal"]).total_seconds()
-    startup = _duration("startup", texts["startup"])
-    if not 0 <= startup < seconds:
-        raise ValueError(f"startup: {shown(texts['startup'])} is not between 0s and the goal of {texts['goal']}")
-    service = positive_duration("service_time", texts["service_time"] or "1s").total_seconds()
-    prefetch, concurrency = (_whole(name, texts[name]) for name in ("prefetch", "concurrency"))
-    return ClearingGoal(seconds, startup, service if texts["service_time"] else 0.0, prefetch, concurrency)
-
-
-def _duration(field: str, text: str) -> float:
-    try:
-        return parse_duration(text or "0s").total_seconds()
-    except ValueError as error:
-        raise ValueError(f"{field}: {error}") from None
-
-
-def _whole(field: str, text: str) -> int:
-    if text and (not text.isdecimal() or not 1 <= int(text) <= _MOST):
-        raise ValueError(f"{field}: {shown(text)} is not a whole number from 1 to {_MOST}")
-    return int(text or 1)
-
-
-class _Known:
-    """What is remembered of a queue, for a goal."""
-
-    def __init__(self, goal: ClearingGoal) -> None:
-        self.time = ServiceTime(goal.service, goal.seconds)
-        self.recent = Recent()
-        self.due = Due(goal.seconds, goal.startup)
-
-
-class _Work(NamedTuple):
-    """Messages of a queue: all, those that wait for a worker, those in work, and of these the long ones.
-
-    `begin`: how many of the waiting ones have to be begun per second; `arriving`: how many come.
-    """
-
-    messages: float
-    waiting: float
-    busy: float
-    long: float
-    begin: float
-    arriving: float
-
-
-class Clearing:
-    """Makes the values of `workers_to_clear` and `time_to_clear`, and remembers the service times of queues.
-
-    `monotonic` returns seconds.
-    """
+class QueueClearing:
+    """Makes the values of `workers_to_clear` and `time_to_clear`. `monotonic` returns seconds."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._known: OrderedDict[tuple[str, str, ClearingGoal], _Known] = OrderedDict()
+        self._clearing = Clearing(monotonic)
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._clearing)
 
     def workers(self, queue: RabbitmqQueue, wanted: ClearingGoal, where: str) -> float:
-        """Returns how many messages have to be worked on at once; raises AdapterError where that is unknown.
-
-        Of a queue with a single active consumer, no more than one consumer can work on.
-        """
-        needed = self._needed(queue, wanted, where)
-        return min(needed, wanted.concurrency) if queue.single_active else needed
-
-    def _needed(self, queue: RabbitmqQueue, wanted: ClearingGoal, where: str) -> float:
-        known = self._remembered(queue, wanted)
-        now = self._monotonic()
-        known.recent.add(now, None if queue.served is None else queue.served * wanted.concurrency)
-        known.time.learn(queue, wanted.prefetch, known.recent.capacity)
-        service, work = known.time.seconds, _work(queue, wanted, known, now, where)
-        needed = _needed(queue, wanted, work, service, where)
-        if not known.time.sure:
-            growth = 1.0 if known.time.given_back else _GROWTH  # more of what crashes does not help
-            needed = min(needed, max(1.0, growth * (queue.served or 0) * wanted.concurrency))
-        if present := known.recent.capacity[1]:
-            needed = min(needed, present + (queue.messages_ready or 0) + work.arriving * (service or 0.0))
-        known.recent.ask(needed)
-        if not work.messages:
-            return needed
-        if service is None or work.messages * service >= LONG_SECONDS * work.busy:
-            needed = max(needed, work.busy)
-        return max(needed, _LEAST)
+        """Returns how many messages have to be worked on at once; raises AdapterError where that is unknown."""
+        return self._clearing.workers(measured(queue, wanted.concurrency, where), wanted)
 
     def seconds(self, queue: RabbitmqQueue, wanted: ClearingGoal, where: str) -> float:
-        """Returns the goal times the needed workers by the present ones, of which there is at least one."""
-        needed = self._needed(queue, wanted, where)
-        return wanted.seconds * needed / (max(1.0, _consumers(queue, where)) * wanted.concurrency)
-
-    def _remembered(self, queue: RabbitmqQueue, wanted: ClearingGoal) -> _Known:
-        place = queue.vhost, queue.name, wanted
-        known = self._known.get(place) or self._known.setdefault(place, _Known(wanted))
-        self._known.move_to_end(place)
-        if len(self._known) > MOST_QUEUES:
-            self._known.popitem(last=False)
-        return known
+        """Returns the goal times the needed workers by the present ones; raises AdapterError."""
+        return self._clearing.seconds(measured(queue, wanted.concurrency, where), wanted)
 
 
-def _work(queue: RabbitmqQueue, wanted: ClearingGoal, known: _Known, now: float, where: str) -> _Work:
-    """Returns the work as of now.
-
-    The broker reports consumers late, for some seconds after a restart none, and those of a young queue not at all.
-    """
-    messages, held = tasks(queue, where), field(queue, "messages_unacknowledged", where)
-    capacity = (queue.served or 0) * wanted.concurrency or known.recent.capacity[1]
-    full = held / wanted.prefetch
-    if not capacity and known.recent.asked is None:  # hpad has just started: full consumers have begun their work
-        known.recent.ask(full)
-    busy = min(held, max(capacity, min(known.recent.asked or 0.0, full)))
-    waiting = max(0.0, messages - (busy if capacity else at_work(held, wanted.prefetch, capacity)))
-    arriving = _publish_rate(queue, where)
-    begin = known.due.per_second(WaitingMessages(now, waiting, messages + _acknowledged(queue), arriving))
-    return _Work(messages, waiting, busy, min(known.time.long, busy), begin, arriving)
-
-
-def _acknowledged(queue: RabbitmqQueue) -> int:
-    """Returns the counter of acknowledged messages, 0 where there were none."""
-    details = queue.message_stats.ack_details if queue.message_stats is not None else None
-    points = ascending(details)
-    return points[-1].sample if points else 0
-
-
-def _needed(queue: RabbitmqQueue, wanted: ClearingGoal, work: _Work, service: float | None, where: str) -> float:
-    """Returns the workers that the goal needs; raises AdapterError where the service time is unknown and needed."""
-    if not work.waiting and not work.arriving:
-        return 0.0
-    if service is not None:
-        return work.long + min(work.waiting, work.begin * service) + work.arriving * service
-    if not _consumers(queue, where):
-        return 1.0  # the first worker shows how long a message takes
-    raise AdapterError(
-        f"{named(queue, where)} has had too few acknowledgements to tell how long a message takes "
-        "(until then, service_time gives it)",
-        "spec",
-    )
-
-
-def _consumers(queue: RabbitmqQueue, where: str) -> int:
-    if queue.consumers is None:
+def measured(queue: RabbitmqQueue, concurrency: int, where: str) -> MeasuredQueue:
+    """Returns what the broker reports of a queue; raises AdapterError for counts or rates that it does not report."""
+    tasks(queue, where)
+    stats, name = queue.message_stats, named(queue, where)
+    if stats is None:
         raise AdapterError(
-            f"the answer about {named(queue, where)} has no consumers: "
-            "the broker collects its statistics for the first time some seconds after it was made",
-            "spec",
-        )
-    return queue.served or 0
-
-
-def _publish_rate(queue: RabbitmqQueue, where: str) -> float:
-    """Returns messages per second, 0 where too few intervals are known: then all that was published is backlog."""
-    if queue.message_stats is None:
-        raise AdapterError(
-            f"the answer about {named(queue, where)} has no message_stats: the broker keeps no rates "
+            f"the answer about {name} has no message_stats: the broker keeps no rates "
             "(rates_mode, disable_metrics_collector)",
             "spec",
         )
-    points = ascending(queue.message_stats.publish_details)
-    rates = sorted(
-        max(0, later.sample - earlier.sample) * 1000 / (later.timestamp - earlier.timestamp)
-        for earlier, later in itertools.pairwise(points)
+    return MeasuredQueue(
+        place=(queue.vhost, queue.name),
+        name=name,
+        ready=field(queue, "messages_ready", where),
+        held=field(queue, "messages_unacknowledged", where),
+        capacity=None if queue.served is None else float(queue.served * concurrency),
+        no_capacity=f"the answer about {name} has no consumers: "
+        "the broker collects its statistics for the first time some seconds after it was made",
+        single=queue.single_active,
+        published=ascending(stats.publish_details),
+        done=ascending(stats.ack_details),
+        working=_held(queue),
     )
-    left_out = max(_FEWEST, len(rates) // _TRIMMED)
-    usual = rates[left_out : len(rates) - left_out]
-    return statistics.fmean(usual) if usual else 0.0
 
 
-# What was read and asked for in the last seconds: the broker reports new consumers late.
-
-REPORTED = 10.0
-"""Seconds after which the broker has reported a new consumer. Observed in RabbitMQ 3.10."""
-_APART = 0.5
-"""Reads that follow each other sooner are one, so that there are few of them."""
-
-
-class _Read(msgspec.Struct):
-    at: float
-    capacity: float
-    needed: float | None = None
-
-
-class Recent:
-    """The reads of a queue in the last REPORTED seconds, and the one before.
-
-    Workers that the broker does not report yet were asked for: that bounds how many of them there are, whatever number
-    of messages each fetches ahead. Times are seconds of a monotonic clock.
-    """
-
-    def __init__(self) -> None:
-        self._reads: deque[_Read] = deque()
-
-    def add(self, at: float, capacity: float | None) -> None:
-        """Adds a read. `capacity`: how many messages the reported consumers work on at once, None if unreported."""
-        if capacity is None:
-            capacity = self._reads[-1].capacity if self._reads else 0.0
-        if self._reads and at < self._reads[-1].at + _APART:
-            self._reads[-1].capacity = capacity
-        else:
-            self._reads.append(_Read(at, capacity))
-        while len(self._reads) > 1 and self._reads[1].at <= at - REPORTED:
-            self._reads.popleft()
-
-    def ask(self, workers: float) -> None:
-        """Notes a number of workers that the goal needs, by the last read; the largest one of a read counts."""
-        self._reads[-1].needed = max(workers, self._reads[-1].needed or 0.0)
-
-    @property
-    def capacity(self) -> tuple[float, float]:
-        """The least and the most that the reported consumers could work on."""
-        found = [read.capacity for read in self._reads]
-        return min(found), max(found)
-
-    @property
-    def asked(self) -> float | None:
-        """The largest number of workers that the goal needed, None if no read has told."""
-        return max((read.needed for read in self._reads if read.needed is not None), default=None)
-
-
-# When a backlog is due: one that was there at an earlier read has less time left than a new one.
-#
-# Without this, the goal would restart at each read, and a count that is too small would never be corrected.
-
-_MARKS = 16
-"""Reads that are remembered per goal."""
-_HASTE = 2.0
-"""Late messages ask for at most so many times the workers that new ones ask for."""
-
-
-class WaitingMessages(NamedTuple):
-    """Waiting messages at a time (seconds).
-
-    `published`: all that were ever published, but for a constant; `rate`: how many usually are, per second.
-    """
-
-    at: float
-    messages: float
-    published: float
-    rate: float = 0.0
-
-
-class _Mark(msgspec.Struct):
-    """A read. `at`: half-way from the read before, when its messages came. `least`: the fewest that waited since."""
-
-    at: float
-    published: float
-    least: float
-
-
-class Due:
-    """The rate at which the waiting messages of one queue have to be begun, for a goal."""
-
-    def __init__(self, goal: float, startup: float) -> None:
-        self._goal, self._startup = goal, startup
-        self._shortest = (goal - startup) / _HASTE
-        self._marks: list[_Mark] = []
-        self._read = -math.inf
-        """When the queue was read last."""
-
-    def per_second(self, now: WaitingMessages) -> float:
-        """Remembers a read; returns messages per second, so that the backlog is gone within the goal after it came.
-
-        The usual messages take workers of their own, so they do not excuse what is left of a backlog. More than usual
-        are a backlog of their own, which is due later.
-        """
-        for mark in self._marks:
-            mark.least = min(mark.least, now.messages)
-        self._marks = [each for each in self._marks if each.least > 0]
-        rates = [_still(mark, now) / self._left(now.at - mark.at) for mark in self._marks]
-        self._remember(now)
-        self._read = now.at
-        return max([now.messages / self._left(0.0), *rates])
-
-    def _left(self, age: float) -> float:
-        """Returns the seconds in which messages that were seen so long ago are to be begun.
-
-        Nothing can be begun by new workers before they have started, so that time is not lost yet.
-        """
-        return max(self._shortest, self._goal - max(self._startup, age))
-
-    def _remember(self, now: WaitingMessages) -> None:
-        if now.messages <= 0 or (self._marks and now.at - self._marks[-1].at < self._goal / _MARKS):
-            return
-        # Of marks older than the goal one is enough: their messages are late alike.
-        while len(self._marks) > 1 and self._marks[1].at <= now.at - self._goal:
-            del self._marks[0]
-        since = min(now.at - self._read, self._goal) if self._read > -math.inf else 0.0
-        self._marks.append(_Mark(now.at - since / 2, now.published, now.messages))
-
-
-def _still(mark: _Mark, now: WaitingMessages) -> float:
-    """Returns how many messages of the backlog at a mark wait still."""
-    more = now.published - mark.published - now.rate * (now.at - mark.at)
-    return min(mark.least, now.messages - max(0.0, more))
+def _held(queue: RabbitmqQueue) -> dict[int, int]:
+    """Returns the unacknowledged messages by the time of the sample of events that they belong to."""
+    lengths = queue.messages_unacknowledged_details
+    points = ascending(lengths)
+    if lengths is not None and lengths.aligned:
+        return {point.timestamp: point.sample for point in points}
+    # Of the management API, the newest one repeats the one before, for seconds.
+    return {point.timestamp - _LATE: point.sample for point in points[:-1]}

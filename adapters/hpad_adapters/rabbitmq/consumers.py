@@ -23,8 +23,8 @@ import msgspec
 
 from hpad.adapter import AdapterError, Answer, Context, Member, PodSample, PodValue, Query, or_error
 from hpad.adapter_http import decoded
+from hpad_adapters.clearing.workers import MOST_QUEUES
 from hpad_adapters.rabbitmq.broker import NotFoundError, RabbitmqBroker
-from hpad_adapters.rabbitmq.clearing import MOST_QUEUES
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 from hpad_adapters.rabbitmq.settings import Settings

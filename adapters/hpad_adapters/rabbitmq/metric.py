@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 
 from hpad.adapter import shown
-from hpad_adapters.rabbitmq.clearing import ClearingGoal, parsed_goal
+from hpad_adapters.clearing.goal import GOAL, ClearingGoal, parsed_goal
 
 Mode = Literal[
     "messages",
@@ -36,8 +36,6 @@ CLEARING = frozenset({"workers_to_clear", "time_to_clear"})
 """Modes with a goal in seconds."""
 UNSUMMABLE = frozenset({"drain_time", "utilisation", "time_to_clear", "head_age"})
 """Modes whose sum over queues has no meaning: two queues that drain in a minute each are both empty after a minute."""
-GOAL = ("goal", "startup", "service_time", "prefetch", "concurrency")
-"""Parameters of the modes in CLEARING."""
 ANY_VHOST = "*"
 
 

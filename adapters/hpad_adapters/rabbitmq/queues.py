@@ -5,21 +5,14 @@ from typing import Annotated, Any
 import msgspec
 
 from hpad.adapter import AdapterError
+from hpad_adapters.clearing.measured import Count, CounterPoint
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
 Number = Annotated[float, msgspec.Meta(ge=0)]
 CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
 _SINGLE_ACTIVE = "x-single-active-consumer"
 LONGEST_NAME = 255
 """Bytes of a name in AMQP; no queue has a longer one."""
 _UNAVAILABLE = ("down", "stopped", "crashed", "minority", "noproc")
-
-
-class CounterPoint(msgspec.Struct, frozen=True):
-    """A counter at a time (milliseconds since 1970)."""
-
-    sample: Count
-    timestamp: int
 
 
 class Details(msgspec.Struct, frozen=True):
@@ -30,10 +23,14 @@ class Details(msgspec.Struct, frozen=True):
 
 
 class Lengths(msgspec.Struct, frozen=True):
-    """A count over time: its growth per second, below zero while it shrinks, and its samples, newest first."""
+    """A count over time: its growth per second, below zero while it shrinks, and its samples, newest first.
+
+    `aligned`: the samples have the times of those of events. The management API dates them later (`clearing`).
+    """
 
     avg_rate: float | None = None
     samples: list[CounterPoint] | None = None
+    aligned: bool = False
 
 
 def ascending(details: Details | Lengths | None) -> list[CounterPoint]:

@@ -14,7 +14,9 @@ from typing import Protocol
 import msgspec
 
 from hpad.adapter import AdapterError, Context
-from hpad_adapters.rabbitmq.clearing import MOST_QUEUES, Clearing, ClearingGoal
+from hpad_adapters.clearing.goal import ClearingGoal
+from hpad_adapters.clearing.workers import MOST_QUEUES
+from hpad_adapters.rabbitmq.clearing import QueueClearing
 from hpad_adapters.rabbitmq.metric import CLEARING, COUNTS
 from hpad_adapters.rabbitmq.queues import CLASSIC, STREAM, Details, RabbitmqQueue, ascending, field, named, tasks
 from hpad_adapters.rabbitmq.settings import Settings
@@ -111,7 +113,7 @@ class Values:
         self._span = settings.rate_span
         self._smoothing = settings.smoothing
         self._now = context.clock.now
-        self._clearing = Clearing(context.clock.monotonic)
+        self._clearing = QueueClearing(context.clock.monotonic)
         self._log = context.log
         self._single_active: set[tuple[str, str]] = set()
         """Queues with a single active consumer that were logged."""

@@ -1,4 +1,4 @@
-"""How long a message occupies a worker, from the statistics of the broker.
+"""How long a message occupies a worker, from samples of counters and of the messages in work.
 
 The time is measured by Little's law: the messages that consumers work on, summed over time, divided by the messages
 that they began in that time. Both come from the same samples, so that it also holds while consumers start or are idle.
@@ -16,10 +16,11 @@ Evidence is counted in messages, not in seconds:
 """
 
 import itertools
+import math
 
 import msgspec
 
-from hpad_adapters.rabbitmq.queues import CounterPoint, RabbitmqQueue, ascending
+from hpad_adapters.clearing.measured import CounterPoint, MeasuredQueue
 
 HALF_LIFE = 600.0
 """Seconds of the broker's time after which what was measured has half its weight."""
@@ -37,8 +38,6 @@ _UNSEEN = 10.0
 """Seconds until an acknowledgement is collected: messages may seem to be in work for so much longer."""
 _UNCLEAR = 0.25
 """The number of messages in work is unclear where it may be smaller by more than this part."""
-_LATE = 5_000
-"""Milliseconds by which the samples of lengths are dated later than those of rates. Observed in RabbitMQ 3.10."""
 _SET_BACK = 600_000
 """Milliseconds by which samples are older than the newest one that was read if the broker's clock was set back.
 
@@ -133,18 +132,19 @@ class ServiceTime:
         """Whether the time is given, or that of many messages."""
         return self._given or self._done >= _SURE
 
-    def learn(self, queue: RabbitmqQueue, prefetch: int, capacity: tuple[float, float]) -> None:
+    def learn(self, queue: MeasuredQueue, prefetch: int, capacity: tuple[float, float]) -> None:
         """Adds what is new in the queue's samples. Reading the same samples twice changes nothing.
 
         `capacity`: the fewest and the most messages that all consumers worked on at once at the time of the samples.
         """
-        acked = ascending(queue.message_stats.ack_details if queue.message_stats is not None else None)
-        if acked and acked[-1].timestamp < self._until - _SET_BACK:
+        done = queue.done
+        if done and done[-1].timestamp < self._until - _SET_BACK:
             self._until = self._faded = 0
-        held = ascending(queue.messages_unacknowledged_details)[:-1]  # the newest repeats the one before, for seconds
+        if queue.at_work is not None:
+            capacity = math.inf, math.inf
         least, most = capacity if self._begun else (capacity[1], capacity[1])  # any time is better than none
-        working = {each.timestamp - _LATE: _clear(each.sample, prefetch, (least, most)) for each in held}
-        for earlier, later in itertools.pairwise(acked):
+        working = {at: _clear(held, prefetch, (least, most)) for at, held in queue.working.items()}
+        for earlier, later in itertools.pairwise(done):
             if earlier.timestamp >= self._until and earlier.timestamp in working and later.timestamp in working:
                 ends = working[earlier.timestamp], working[later.timestamp]
                 seen = capacity[0] or ends[0] or not self._begun
