@@ -254,6 +254,7 @@ REASONS = {
     "ScaleDownLimit": ("ScalingLimited", "a scale-down policy applies"),
     "BusyPods": ("ScalingLimited", "`hpad.io/keep-busy` keeps pods with unfinished work"),
     "BusynessKnown": ("IdleFirst", "the last scale-down knew what each pod was working on"),
+    "BusynessCounted": ("IdleFirst", "the source knows how many pods at most have work, and not which of them"),
     "BusynessUnknown": ("IdleFirst", "the metric of the pods' work could not be read; the message says why"),
     "ByOrdinal": ("IdleFirst", "a StatefulSet removes its pods by ordinal, so the annotation has no effect"),
     "NotScaledToZero": ("ScaledToZero", "the target has replicas, or another client set it to zero"),

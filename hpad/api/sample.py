@@ -124,10 +124,16 @@ class PodValue(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodSample(msgspec.Struct, frozen=True, gc=False):
-    """Answer to Resource, ContainerResource and Pods: pod name -> value; pods without a value are absent."""
+    """Answer to Resource, ContainerResource and Pods: pod name -> value; pods without a value are absent.
+
+    `most_busy` belongs to queries with `members`: how many members at most have unfinished work, for a source that can
+    count them and does not know which of those without a value they are; None: not known. If it is 0, the source gives
+    each member the value 0.
+    """
 
     values: Mapping[str, PodValue]
     timestamp: datetime
+    most_busy: int | None = None
 
 
 class ObjectSample(msgspec.Struct, frozen=True, gc=False):

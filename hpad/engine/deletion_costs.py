@@ -44,6 +44,7 @@ class Spared(
 
     Of the active pods, `busy` hold unfinished work, `unknown` may, and `idle` do not. `floor` is None without
     hpad.io/keep-busy. `error` says why the work of pods is unknown ("": it is known, or of single pods only).
+    `most_busy` is set where a source counts the busy pods and does not know which they are: how many at most.
     `costs` are the deletion costs to be written. `first` are the names of the pods that they make go, in order; empty
     where the costs are those of pods that stay, so that any of the idle pods may go. Both are empty without
     `hpad.io/scale-down-order: idle-first`, for a StatefulSet, and where all pods are equally busy.
@@ -54,6 +55,7 @@ class Spared(
     busy: int
     unknown: int
     idle: int
+    most_busy: int | None = None
     floor: int | None = None
     error: str = ""
     first: tuple[str, ...] = ()
@@ -69,6 +71,8 @@ class Spared(
         """The clause that gives the pods that count as busy, such as "3 pods hold unfinished work and 1 may"."""
         if self.error:
             return f"it is unknown which pods hold unfinished work ({self.error})"
+        if self.most_busy is not None:
+            return f"at most {self.most_busy} of {self.busy + self.unknown} pods hold unfinished work, unknown which"
         busy = f"{self.busy} pod{' holds' if self.busy == 1 else 's hold'} unfinished work"
         if not self.unknown:
             return busy

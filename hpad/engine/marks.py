@@ -126,6 +126,9 @@ def mark_spared(view: View, draft: Draft, decision: Decision) -> None:
     if found.error:
         message = f"pods are removed in any order: it is unknown what they are doing: {found.error}"
         draft.condition(IDLE_FIRST, FALSE, "BusynessUnknown", message)
+    elif found.most_busy is not None:
+        message = f"{found.holding}: only pods that are known to be idle are removed first"
+        draft.condition(IDLE_FIRST, FALSE, "BusynessCounted", message)
     else:
         message = "the pods with the least unfinished work are removed first"
         draft.condition(IDLE_FIRST, TRUE, "BusynessKnown", message)

@@ -2,10 +2,11 @@
 
 A pod is busy while it holds unfinished work. What it holds comes from a metric source, which is asked only before a
 scale-down. A pod of which the source says nothing is unknown: it counts as busy, and goes last. A pod that has not
-started yet (phase Pending) holds no work.
+started yet (phase Pending) holds no work. A source may know how many pods are busy, and not which.
 
 `hpad.io/keep-busy` never lowers the count below the number of busy pods, by however much the limits are exceeded. A
 StatefulSet removes the pod with the highest ordinal, so its floor is that of the busy pod with the highest ordinal.
+With idle-first as well no busy pod shall go, so each pod that may be busy is kept.
 `hpad.io/scale-down-order: idle-first` is about the pods alone: `hpad.engine.deletion_costs` makes a Deployment or
 ReplicaSet remove them in this order.
 """
@@ -106,17 +107,19 @@ def spare(view: View, decision: Decision, answers: Sequence[Answer]) -> Decision
     work = known.work
     floor = None
     if own.keep_busy:  # where not even the pods are known, any may be busy
-        floor = decision.current if known.error and not pods else _floor(view, pods, work)
+        floor = decision.current if known.error and not pods else _floor(view, pods, known)
     count = decision.scale_to if floor is None else min(decision.current, max(decision.scale_to, floor))
     ordered = own.idle_first and not by_ordinal(view.hpa) and not known.error
     going = in_order(pods, work)[: len(pods) - count] if ordered and 0 < count < len(pods) else []
     written = costs(pods, work, going) if going else ()
     marked = {each.pod for each in written}
+    unknown = len(pods) - len(work)
     found = Spared(
         wanted=decision.scale_to,
         replicas=count,
         busy=sum(each.busy for each in work.values()),
-        unknown=len(pods) - len(work),
+        unknown=unknown,
+        most_busy=known.most_busy if unknown else None,
         idle=sum(not each.busy for each in work.values()),
         floor=floor,
         error=known.error,
@@ -129,10 +132,14 @@ def spare(view: View, decision: Decision, answers: Sequence[Answer]) -> Decision
 
 
 class _Known(NamedTuple):
-    """The work of the pods that it is known of, and why it is unknown of all."""
+    """The work of the pods that it is known of, why it is unknown of all, and how many pods are busy at most.
+
+    `most_busy` is None where no source counts them.
+    """
 
     work: Mapping[str, Work]
     error: str = ""
+    most_busy: int | None = None
 
 
 def _read(pods: Sequence[Pod], answers: Sequence[Answer], above: int) -> _Known:
@@ -149,14 +156,30 @@ def _read(pods: Sequence[Pod], answers: Sequence[Answer], above: int) -> _Known:
         values = [each.values[pod.name].value for each in samples if pod.name in each.values]
         if len(values) == len(samples):
             work[pod.name] = Work(max(0, sum(values)), any(value > above for value in values))
-    return _Known(work)
+    if all(each.most_busy is None for each in samples):
+        return _Known(work)
+    # A pod that two sources call busy counts twice, which keeps too many rather than too few.
+    most = sum(_most_busy(pods, each, above) for each in samples)
+    return _Known(work, most_busy=min(most, len(_maybe_busy(pods, work))))
 
 
-def _floor(view: View, pods: Sequence[Pod], work: Mapping[str, Work]) -> int:
-    """Returns the smallest count that keeps all pods that are busy or unknown."""
-    kept = [pod for pod in pods if pod.name not in work or work[pod.name].busy]
+def _most_busy(pods: Sequence[Pod], sample: PodSample, above: int) -> int:
+    """Returns how many pods are busy at most by one answer."""
+    values = sample.values
+    busy = sum(pod.name in values and values[pod.name].value > above for pod in pods)
+    unknown = sum(pod.name not in values and pod.phase != _PENDING for pod in pods)
+    return busy + unknown if sample.most_busy is None else max(busy, sample.most_busy)
+
+
+def _maybe_busy(pods: Sequence[Pod], work: Mapping[str, Work]) -> list[Pod]:
+    return [pod for pod in pods if pod.name not in work or work[pod.name].busy]
+
+
+def _floor(view: View, pods: Sequence[Pod], known: _Known) -> int:
+    """Returns the smallest count that keeps the busy pods, wherever it is unknown which those are."""
+    kept = _maybe_busy(pods, known.work)
     if not by_ordinal(view.hpa):
-        return len(kept)
+        return len(kept) if known.most_busy is None or view.controls.idle_first else known.most_busy
     ordinals = [_ordinal(pod) for pod in pods]
     # spec.ordinals.start, if all pods are there; else 0, which keeps too many rather than too few.
     start = min(ordinals, default=0) if len(pods) == view.replicas else 0

@@ -170,7 +170,7 @@ def _reading(answer: Answer) -> Reading:
     if isinstance(answer, AdapterError):
         return Reading(error=answer.message, blame=answer.blame)
     if isinstance(answer, PodSample):
-        return Reading(pods=dict(answer.values), timestamp=answer.timestamp)
+        return Reading(pods=dict(answer.values), timestamp=answer.timestamp, most_busy=answer.most_busy)
     if isinstance(answer, ObjectSample):
         return Reading(value=answer.value, timestamp=answer.timestamp)
     return Reading(values=answer.values, timestamp=answer.timestamp, note=answer.note)

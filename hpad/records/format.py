@@ -103,10 +103,11 @@ class _List(_Lenient, Generic[_Item], frozen=True):
 class Reading(_Lenient, frozen=True):
     """The answer of a metric source: values of pods, of one object or of several series, or an error.
 
-    `note` belongs to the values of series.
+    `note` belongs to the values of series, `most_busy` to the work of pods.
     """
 
     pods: dict[str, PodValue] | None = None
+    most_busy: int | None = None
     value: int | None = None
     values: tuple[int, ...] | None = None
     timestamp: Moment | None = None
@@ -332,7 +333,7 @@ def _answer(reading: Reading) -> Answer:
     if reading.error is not None:
         return AdapterError(reading.error, reading.blame)
     if reading.pods is not None:
-        return PodSample(reading.pods, when)
+        return PodSample(reading.pods, when, reading.most_busy)
     if reading.values is not None:
         return ExternalSample(reading.values, when, reading.note)
     if reading.value is not None:

@@ -339,7 +339,8 @@ def _dated(source: str, query: Query, answer: Sample, latest: datetime) -> Answe
         return answer
     if len(ahead) < len(values):
         limited = {pod: msgspec.structs.replace(values[pod], timestamp=latest) for pod in ahead}
-        return PodSample({**values, **limited}, min(answer.timestamp, latest))
+        dated = {"values": {**values, **limited}, "timestamp": min(answer.timestamp, latest)}
+        return msgspec.structs.replace(answer, **dated)
     return AdapterError(
         f'source "{source}": each value of "{query.name}" has a timestamp more than five minutes in the future: '
         "correct the clock of the source, of its nodes, or of hpad's machine",
@@ -361,6 +362,9 @@ def _external_fault(answer: Any) -> str | None:
 def _pods_fault(answer: Any) -> str | None:
     if type(answer.values) is not dict and not isinstance(answer.values, Mapping):
         return "values that are not values of pods"
+    most = answer.most_busy
+    if most is not None and (type(most) is not int or most < 0):
+        return f"{shown(most)} busy pods, which is not a whole number of pods,"
     for pod, value in answer.values.items():
         # All of `_pod_fault` for the types that nearly all values have: it is called for each pod in each period.
         if (

@@ -117,6 +117,59 @@ def test_a_pod_that_the_source_does_not_know_counts_as_busy() -> None:
     assert decision.spared.holding == "1 pod holds unfinished work and 2 may"
 
 
+def counted(most: int, *amounts: int) -> list[Any]:
+    """The work of the first pods, and how many are busy at most."""
+    return [msgspec.structs.replace(each, most_busy=most) for each in work(*amounts)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "count"),
+    [
+        (counted(2), 2),
+        (counted(0), 1),
+        (counted(9), 5),
+        (counted(2, 0, 0, 0, 0), 1),  # it is at most the one of which nothing is known
+        (counted(0, 1, 1), 2),  # pods that are known to be busy are
+        ([*counted(1), *counted(2)], 3),  # each metric counts its own
+        ([*counted(1), *work(0, 1, 0)], 4),  # one that counts and one that knows pods: 1, and 1 with 2 unknown ones
+    ],
+)
+def test_the_count_stays_at_the_number_of_busy_pods_where_it_is_unknown_which(answers: Any, count: int) -> None:
+    web = workload(KEEP)
+    assert web.reconcile(series(1), work=answers).desired == count
+
+
+def test_a_number_of_busy_pods_is_named_wherever_people_look() -> None:
+    web = workload(KEEP)
+    decision = web.reconcile(series(1), work=counted(2))
+    holding = "at most 2 of 5 pods hold unfinished work, unknown which"
+    assert f"1 wanted but {holding}: hpad.io/keep-busy keeps 2" in str(decision)
+    assert web.condition(SCALING_LIMITED).message == f"the desired replica count is 1, but {holding}"
+    assert web.outlook[0].text == f"shrinks to 1 as pods finish their work (hpad.io/keep-busy); {holding}"
+    text = "0 busy, 5 unknown, 0 idle (at most 2 busy in all): no fewer than 2"
+    assert text in [stage.text for stage in web.trace.stages]
+
+
+def test_with_idle_first_a_pod_that_may_be_busy_is_kept() -> None:
+    web = workload(KEEP | ORDER)
+    decision = web.reconcile(series(1), work=counted(1, 0, 0))
+    holding = "at most 1 of 3 pods hold unfinished work, unknown which"
+    assert (decision.desired, decision.spared and decision.spared.first) == (3, ("web-0", "web-1"))
+    condition = web.condition(IDLE_FIRST)
+    assert (condition.status, condition.reason) == ("False", "BusynessCounted")
+    assert condition.message == f"{holding}: only pods that are known to be idle are removed first"
+    assert web.outlook[0].text.startswith("shrinks to 1 once no pod holds unfinished work, or it is known which do")
+
+
+def test_a_stateful_set_keeps_the_highest_pod_that_may_be_busy() -> None:
+    web = workload(KEEP)
+    target = CrossVersionObjectReference("StatefulSet", "web", "apps/v1")
+    web.hpa = msgspec.structs.replace(web.hpa, spec=msgspec.structs.replace(web.hpa.spec, scale_target_ref=target))
+    values = used({"web-0": 0, "web-3": 0, "web-4": 0})
+    decision = web.reconcile(series(1), work=[msgspec.structs.replace(values, most_busy=1)])
+    assert decision.desired == 3
+
+
 def test_while_the_source_fails_all_pods_count_as_busy() -> None:
     web = workload(KEEP | ORDER)
     decision = web.reconcile(series(1), work=[AdapterError("the broker is down")])

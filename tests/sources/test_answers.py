@@ -69,6 +69,8 @@ def test_a_valid_answer_is_passed_on(query, answer):
         (CPU, pods(value=math.nan), "the value nan"),
         (CPU, pods(timestamp=NAIVE), 'a timestamp without a time zone for pod "a"'),
         (CPU, pods(window=60), "a window that is not a duration for pod"),
+        (CPU, PodSample({}, NOW, -1), "-1 busy pods"),
+        (CPU, PodSample({}, NOW, 1.5), "1.5 busy pods, which is not a whole number of pods"),
     ],
 )
 def test_an_answer_that_breaks_the_contract_is_a_bug_of_the_adapter(query, answer, complaint):

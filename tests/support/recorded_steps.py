@@ -89,7 +89,10 @@ def _addition(which: int, index: int, metrics: int, step: Row) -> Row:
         "schedule": {"controls": {"hpad.io/schedule": "*/20 * * * * for 10m: min=2, max=4"}},
         "policy": {"controls": {"hpad.io/metric-policy": _policy(metrics)}} if metrics else {},
         "paused": {"controls": {"hpad.io/mode": "paused" if index % 2 else "active"}},
-        "busy": {"controls": {"hpad.io/keep-busy": "true"}, "work": [{"pods": dict(loads[index % 3 :])}]},
+        "busy": {
+            "controls": {"hpad.io/keep-busy": "true"},
+            "work": [{"pods": dict(loads[index % 3 :]), "mostBusy": index % 4}],
+        },
         "shadow": {"shadow": {"withheld": shown, "replicas": 2, "observed": 2, "metrics": []}},
         "dry run": {"withheld": withheld, "valuesHeld": index % 2 == 1},
         "competitors": {"competitors": [{"what": ("hpa", "scale", "status")[index % 3], "name": "other"}]},

@@ -60,6 +60,11 @@ def _busy(found: Spared) -> Outlook:
     text = f"shrinks to {found.wanted} as pods finish their work (hpad.io/keep-busy)"
     if found.error:
         text = f"shrinks to {found.wanted} once it is known what the pods are doing (hpad.io/keep-busy): {found.error}"
+    elif found.most_busy is not None and found.replicas > found.most_busy:
+        when = "once no pod holds unfinished work, or it is known which do"
+        text = f"shrinks to {found.wanted} {when} (hpad.io/keep-busy); {found.holding}"
+    elif found.most_busy is not None:
+        text += f"; {found.holding}"
     elif found.unknown:
         text += f"; of {found.unknown} it is unknown"
     return Outlook(kind=BLOCKED, text=text, replicas=found.wanted)

@@ -134,7 +134,8 @@ def _spared(made: trace.Trace) -> _Words:
     """Returns the floor at the busy pods, and the pods that go first."""
     found = made.spared
     assert found is not None
-    text = f"{found.busy} busy, {found.unknown} unknown, {found.idle} idle"
+    counted = "" if found.most_busy is None else f" (at most {found.most_busy} busy in all)"
+    text = f"{found.busy} busy, {found.unknown} unknown, {found.idle} idle{counted}"
     if found.error:
         text = f"it is unknown what the pods are doing: {found.error}"
     elif found.floor is not None:
