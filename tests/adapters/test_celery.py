@@ -15,7 +15,7 @@ from support.celery_shop import PASSWORD, Application, message
 from support.virtual_time import ManualClock
 
 from hpad import settings, testing
-from hpad.adapter import AdapterError, Context, ExternalSample
+from hpad.adapter import AdapterError, Context, ExternalSample, Member
 from hpad.lab.servers import ports
 from hpad.sources import plugins
 from hpad_adapters.celery import Celery, Settings
@@ -87,6 +87,31 @@ async def test_tasks_are_counted_from_the_queue_to_their_end(shop: Application) 
         assert found == [5, 2, 7, 10]
         shop.gate.touch()
         await shop.until(lambda found: found == [0, 0, 3], mails, fetched, everything)
+
+
+@on("rabbitmq", "redis")
+async def test_workers_say_which_tasks_they_hold(shop: Application) -> None:
+    """With early acknowledgement, a prefetch of 8, and a task that is not due: of 6 due tasks, two are in work."""
+    shop.configure(task_acks_late=False, worker_prefetch_multiplier=4)
+    at = shop.broker_url.rpartition("@")[2].partition("/")[0]
+    shop.options["workers"] = {"timeout": "20s"} | ({} if "redis" in shop.options else {"url": f"amqp://{at}"})
+    total, waiting = ("celery_tasks", "queue=mail"), ("celery_tasks_waiting", "queue=mail")
+    active, fetched = ("celery_tasks_active", "queue=mail"), ("celery_tasks_unacknowledged", "queue=mail")
+    await shop.send("mail.send:6:0")
+    assert await shop.until(lambda found: found[0] == 6, total, waiting, active) == [6, 6, 0]
+    async with shop.worker("mail,reports", "worker@pod-1.example.com"):
+        await shop.send("mail.send:1:0:3600")
+        found = await shop.until(lambda found: found[2:] == [2, 5], total, waiting, active, fetched)
+        assert found == [6, 4, 2, 5]
+        work = await shop.ask(total, members=(Member("pod-1"), Member("pod-2")))
+        assert [{pod: value.value for pod, value in each.values.items()} for each in work] == [{"pod-1": 6_000}]
+        shop.gate.touch()
+        await shop.until(lambda found: found == [0, 0, 0], total, waiting, active)
+        [idle] = await shop.ask(total, members=(Member("pod-1"), Member("pod-2")))
+        assert {pod: value.value for pod, value in idle.values.items()} == {"pod-1": 0}
+    await shop.until(lambda found: found[2] == 0, total, waiting, active)
+    [nobody] = await shop.ask(total, members=(Member("pod-1"),))
+    assert "do not say what they hold: no worker listens to the broker" in message(nobody)
 
 
 @on("rabbitmq")

@@ -17,7 +17,7 @@ from support.celery_shop import PASSWORD, Application, message, values
 from support.redis_lab import Server, needs_redis, started
 
 from hpad import testing
-from hpad.adapter import AdapterError
+from hpad.adapter import AdapterError, Member
 from hpad.lab.servers import ports
 from hpad_adapters.celery import Celery, Settings, over_redis
 from hpad_adapters.celery.settings import RedisBroker
@@ -328,3 +328,23 @@ async def test_keys_of_another_type_and_foreign_entries_are_errors(shops: Shops,
     assert "the key 'celery' is a string, not a list" in message(wrong)
     assert "holds other entries than Celery's" in message(foreign)
     assert "SMEMBERS of the key '_kombu.binding.reports': WRONGTYPE" in message(unbound)
+
+
+async def test_asking_workers_hands_out_no_task_again_and_leaves_nothing(shops: Shops, server: Server) -> None:
+    """kombu as it comes restores tasks that workers hold for more than an hour, whatever the application has set."""
+    shop = shops()
+    await shop.send("mail.send:1:0")
+    hold(server, [entry("", "mail")])
+    server.cli("-n", "1", "zadd", "unacked_index", "1", "tag-0")
+    before = server.cli("-n", "1", "keys", "*")
+    with client(server) as connected, connected.pubsub() as mailbox:
+        mailbox.psubscribe("/1.celery.pidbox")
+        query = msgspec.structs.replace(testing.external(TASKS, "queue=mail"), members=(Member("pod-1"),))
+        async with testing.context("celery") as context:
+            source = shop.options | {"workers": {"timeout": "0.5s"}}
+            adapter = Celery(msgspec.convert(source, Settings), context)
+            with pytest.raises(AdapterError, match=r"no Celery worker answered within 0\.5s"):
+                await adapter.answer([query])
+            await adapter.aclose()
+    assert server.cli("-n", "1", "zscore", "unacked_index", "tag-0") == "1"
+    assert sorted(server.cli("-n", "1", "keys", "*").split()) == sorted(before.split())

@@ -40,6 +40,7 @@ def hide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
         (Sqs, {}, "aiobotocore", "sqs"),
         (Redis, {"url": "redis://r"}, "redis", "redis"),
         (Celery, {"redis": {"url": "redis://r"}}, "redis", "redis"),
+        (Celery, {"redis": {"url": "redis://r"}, "workers": {}}, "kombu", "celery"),
     ],
 )
 async def test_without_the_extra_the_error_names_the_command(

@@ -14,14 +14,14 @@ from celery import Celery
 from kombu import Exchange, Queue
 
 app = Celery("shop", broker=os.environ.get("BROKER", "memory://"))
-app.conf.update(
-    task_acks_late=True,
-    worker_prefetch_multiplier=1,
-    task_ignore_result=True,
-    task_routes={"mail.*": {"queue": "mail"}, "report": {"queue": "reports"}},
-    broker_connection_retry_on_startup=True,
-    **json.loads(os.environ.get("CONFIGURATION", "{}")),
-)
+_DEFAULTS = {
+    "task_acks_late": True,
+    "worker_prefetch_multiplier": 1,
+    "task_ignore_result": True,
+    "task_routes": {"mail.*": {"queue": "mail"}, "report": {"queue": "reports"}},
+    "broker_connection_retry_on_startup": True,
+}
+app.conf.update(_DEFAULTS | json.loads(os.environ.get("CONFIGURATION", "{}")))
 if queues := json.loads(os.environ.get("QUEUES", "[]")):
     app.conf.task_queues = [
         Queue(name, Exchange(exchange, kind), key, queue_arguments=dict(*arguments))

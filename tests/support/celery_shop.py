@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from hpad import testing
-from hpad.adapter import AdapterError, Answer, ExternalSample
+from hpad.adapter import AdapterError, Answer, ExternalSample, Member
 from hpad_adapters.celery import Celery, Settings
 
 TESTS = Path(__file__).parents[1]
@@ -32,6 +32,7 @@ class Application:
         self, url: str, options: dict[str, Any], folder: Path, *,
         configuration: dict[str, Any] | None = None, queues: Sequence[Sequence[Any]] = (),
     ) -> None:  # fmt: skip
+        self.broker_url = url
         self.options = {**options, "queues": ["celery", "mail", "reports"], "routes": ROUTES}
         self.gate = folder / "gate"
         self._environment = {
@@ -39,10 +40,14 @@ class Application:
             "BROKER": url,
             "GATE": str(self.gate),
             "PYTHONPATH": str(TESTS),
-            "CONFIGURATION": json.dumps(configuration or {}),
         }
+        self.configure(**configuration or {})
         self.declare(queues)
         self._log = folder / "worker.log"
+
+    def configure(self, **configuration: Any) -> None:
+        """Sets the configuration of Celery for producers and workers that start from now on."""
+        self._environment["CONFIGURATION"] = json.dumps(configuration)
 
     def declare(self, queues: Sequence[Sequence[Any]]) -> None:
         """Sets the task_queues of producers and workers that start from now on."""
@@ -56,9 +61,10 @@ class Application:
         subprocess.run(command, env=self._environment, check=True, capture_output=True, timeout=SETTLED)
 
     @contextlib.asynccontextmanager
-    async def worker(self, queues: str) -> AsyncIterator[None]:
+    async def worker(self, queues: str, name: str = "worker@pod-1") -> AsyncIterator[None]:
         """A worker that works on two tasks at once."""
         command = [sys.executable, "-m", "celery", "-A", "support.celery_app", "worker", "-P", "threads", "-c", "2"]
+        command += ["-n", name]
         with self._log.open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *command, "-Q", queues, env=self._environment, stdout=log, stderr=log
@@ -70,13 +76,16 @@ class Application:
             process.terminate()
             await process.wait()
 
-    async def ask(self, *asked: tuple[str, str | None], **changed: Any) -> list[Answer]:
-        """Returns the answers to (name, selector), which keep the contract of adapters."""
+    async def ask(
+        self, *asked: tuple[str, str | None], members: tuple[Member, ...] | None = None, **changed: Any
+    ) -> list[Any]:
+        """Returns the answers to (name, selector), for pods if there are `members`, by the contract of adapters."""
         source = msgspec.convert(self.options | changed, Settings)
+        queries = [testing.external(name, selector) for name, selector in asked]
+        if members is not None:
+            queries = [msgspec.structs.replace(query, members=members) for query in queries]
         async with testing.context("celery") as context:
-            return await testing.check_adapter(
-                Celery(source, context), [testing.external(name, selector) for name, selector in asked]
-            )
+            return list(await testing.check_adapter(Celery(source, context), queries))
 
     async def until(self, right: Callable[[list[int]], bool], *asked: tuple[str, str | None]) -> list[int]:
         """Asks again until the values fulfil the condition; -1 stands for an error."""

@@ -6,11 +6,32 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, Operator, Query, Requirement, Selector
+from hpad.adapter import (
+    EXTERNAL,
+    AdapterError,
+    Answer,
+    Context,
+    Operator,
+    Query,
+    Requirement,
+    Selector,
+)
+from hpad_adapters import extras
 from hpad_adapters.celery import settings
+from hpad_adapters.celery.by_word import ByWord
 from hpad_adapters.celery.over_redis import OverRedis
 from hpad_adapters.celery.settings import Settings, is_glob
-from hpad_adapters.celery.wanted import METRICS, PARAMETERS, TASKS, TO_CLEAR, UNACKED, WAITING, WantedTasks, wanted
+from hpad_adapters.celery.wanted import (
+    ACTIVE,
+    METRICS,
+    PARAMETERS,
+    TASKS,
+    TO_CLEAR,
+    UNACKED,
+    WAITING,
+    WantedTasks,
+    wanted,
+)
 from hpad_adapters.rabbitmq import Metric, Mode, RabbitMQ
 from hpad_adapters.rabbitmq import Settings as RabbitMQSettings
 from hpad_adapters.redis_servers import lacks
@@ -20,7 +41,15 @@ from hpad_adapters.selection import attempt
 #
 # Queries are translated and passed on, so that batching, rates, the work of each pod and errors are those of rabbitmq.
 
-_MODES: Mapping[str, Mode] = {TASKS: "messages", WAITING: "ready", UNACKED: "unacked", TO_CLEAR: "workers_to_clear"}
+_MODES: Mapping[str, Mode] = {
+    TASKS: "messages",
+    WAITING: "ready",
+    UNACKED: "unacked",
+    TO_CLEAR: "workers_to_clear",
+    ACTIVE: "unacked",
+}
+_BY_WORD = "workers"
+"""The group of queries of pods that the workers answer."""
 _EVERY = " of all queues"
 _OTHERS = (
     r".*\.celery\.pidbox|celeryev\..*|amq\..*|[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}"
@@ -89,7 +118,8 @@ class Celery:
     """Tasks of a Celery application on RabbitMQ or Redis, by queue (`queue=mail`) or by name (`task=mail.send`).
 
     celery_tasks_waiting: tasks in the queues; celery_tasks_unacknowledged: those that workers have fetched and not
-    acknowledged; celery_tasks: both. celery_workers_to_clear (RabbitMQ only): tasks to be worked on at once so that the
+    acknowledged; celery_tasks: both; celery_tasks_active: those in work, which only workers know. With `workers` they
+    count by what the workers say. celery_workers_to_clear (RabbitMQ only): tasks to be worked on at once so that the
     backlog is gone within `goal=60s`. Without a selector, the tasks of all queues of the application.
     """
 
@@ -102,6 +132,8 @@ class Celery:
     @staticmethod
     def lacks(settings: settings.Settings) -> str:
         """Returns the package that is missing; "" if none is."""
+        if settings.workers is not None and (kombu := extras.lacks("kombu", "celery")):
+            return kombu
         return OverRabbitMQ.lacks(settings.rabbitmq) if settings.rabbitmq is not None else lacks()
 
     def __init__(self, configured: settings.Settings, context: Context) -> None:
@@ -112,22 +144,37 @@ class Celery:
         else:
             assert configured.rabbitmq is not None
             self._broker = OverRabbitMQ(configured, configured.rabbitmq, context)
+        self._word = ByWord(configured, context) if configured.workers is not None else None
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns one answer per query; raises AdapterError if the broker does not answer."""
         parsed = [attempt(self._wanted, query) for query in queries]
         valid = [each for each in parsed if isinstance(each, WantedTasks)]
-        answers = iter(await self._broker.answer(valid) if valid else ())
-        return [each if isinstance(each, AdapterError) else next(answers) for each in parsed]
+        of_pods = [each for each in valid if self._is_by_word(each)]
+        pods = iter(await self._word.pods(of_pods) if self._word and of_pods else ())
+        others = [each for each in valid if not self._is_by_word(each)]
+        counted = await self._broker.answer(others) if others else []
+        counts = iter(await self._word.corrected(others, counted) if self._word is not None else counted)
+        return [
+            each if isinstance(each, AdapterError) else next(pods if self._is_by_word(each) else counts)
+            for each in parsed
+        ]
 
     def group(self, query: Query) -> Hashable:
         """Returns what the broker groups queries by; None for an invalid query."""
         parsed = attempt(self._wanted, query)
-        return self._broker.group(parsed) if isinstance(parsed, WantedTasks) else None
+        if not isinstance(parsed, WantedTasks):
+            return None
+        return _BY_WORD if self._is_by_word(parsed) else self._broker.group(parsed)
 
     async def aclose(self) -> None:
         """Closes the connections to the broker."""
+        if self._word is not None:
+            await self._word.aclose()
         await self._broker.aclose()
+
+    def _is_by_word(self, wanted: WantedTasks) -> bool:
+        return self._word is not None and wanted.query.members is not None
 
     def _wanted(self, query: Query) -> WantedTasks:
         return wanted(query, self._settings)

@@ -138,7 +138,7 @@ def _too_many(size: int) -> AdapterError:
 
 
 _NO_RATES = f"Redis keeps no rates of messages: {TO_CLEAR} needs RabbitMQ; scale by celery_tasks"
-_NO_MEMBERS = "Redis does not say which worker has fetched a task"
+_NO_MEMBERS = "Redis does not say which worker has fetched a task: the source needs `workers`"
 
 
 class OverRedis:

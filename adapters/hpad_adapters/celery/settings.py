@@ -6,11 +6,14 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from hpad.adapter import positive_duration
+from hpad.adapter_http import Secret, TlsOptions, secret, secret_error, url_error
 from hpad_adapters.rabbitmq import Settings as RabbitMQSettings
 from hpad_adapters.redis_servers import RedisServers
 
 OnMissing = Literal["error", "zero"]
 _GLOB = re.compile(r"[*?\[]")
+_AMQP = "amqp://rabbitmq:5672"
 _HASH_TAG = re.compile(r"\{[^}]+\}")
 
 
@@ -72,6 +75,67 @@ class RabbitMQBroker(RabbitMQSettings, frozen=True, forbid_unknown_fields=True, 
     __doc__ = RabbitMQSettings.__doc__
 
 
+class WorkersSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the workers of a Celery application are asked what they hold, over their broker.
+
+    url: over RabbitMQ the address of AMQP, such as "amqp://rabbitmq:5672", or amqps:// for TLS, without credentials; of
+        a list, the first node that answers is used. Over Redis it is the broker itself: leave it out.
+    vhost: that of the workers, if not the one of `rabbitmq`.
+    username: a user with permissions on the remote control, if not the one of `rabbitmq`: configure
+        "^hpad-.*\\.pidbox$", write "^(hpad-.*|celery)\\.pidbox$", read "^(hpad-.*|celery)\\.pidbox$".
+    password: of the user; password_file: a file that holds it, read for each asking; password_env: an environment
+        variable that holds it.
+    ca, cert, key: PEM files for TLS, read for each asking; insecure: trust any certificate.
+    exchange: as control_exchange of the application.
+    fanout_prefix: as in broker_transport_options of the application, over Redis.
+    timeout: of one asking, such as "1s". Answers are complete earlier, unless a worker is silent.
+    """
+
+    url: str | list[str] = ""
+    vhost: str = ""
+    username: str = ""
+    password: str = ""
+    password_file: str = ""
+    password_env: str = ""
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    insecure: bool = False
+    exchange: str = "celery"
+    fanout_prefix: bool | str = True
+    timeout: str = "1s"
+
+    def __post_init__(self) -> None:
+        errors = [f"url: {error}" for node in self.nodes if (error := url_error(node, ("amqp", "amqps"), _AMQP))]
+        errors += [secret_error(self, "password"), TlsOptions.of(self).error]
+        errors += ["" if self.exchange else 'exchange: is empty: Celery\'s own is "celery"']
+        try:
+            _ = self.seconds
+        except ValueError as error:
+            errors.append(str(error))
+        if any(errors):
+            raise ValueError("\n".join(filter(None, errors)))
+
+    def __repr__(self) -> str:
+        return f"WorkersSettings(url={self.url!r}, username={self.username!r}, …)"
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The URLs without a trailing slash."""
+        urls = [self.url] if isinstance(self.url, str) else self.url
+        return tuple(url.rstrip("/") for url in urls if url)
+
+    @property
+    def seconds(self) -> float:
+        """The time for one asking; raises ValueError."""
+        return positive_duration("timeout", self.timeout).total_seconds()
+
+    @property
+    def secret(self) -> Secret:
+        """The password of the user."""
+        return secret(self.password, self.password_file, self.password_env)
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The broker of a Celery application, and its queues.
 
@@ -85,6 +149,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         then the first pattern that matches.
     default_queue: of other tasks, as task_default_queue.
     prefetch_multiplier: as worker_prefetch_multiplier, for celery_workers_to_clear.
+    workers: asks the workers what they hold; absent: they are not asked. Needs the extra `celery`. Workers of a solo
+        pool do not answer while they work.
     """
 
     rabbitmq: RabbitMQBroker | None = None
@@ -94,6 +160,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     routes: dict[str, str] = msgspec.field(default_factory=dict)
     default_queue: str = "celery"
     prefetch_multiplier: Annotated[int, msgspec.Meta(ge=1)] = 4
+    workers: WorkersSettings | None = None
 
     def __post_init__(self) -> None:
         if (self.rabbitmq is None) == (self.redis is None):
@@ -107,6 +174,29 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         if self.rabbitmq is not None and (self.rabbitmq.metrics or self.rabbitmq.patterns):
             field = "metrics" if self.rabbitmq.metrics else "patterns"
             raise ValueError(f"rabbitmq: {field} belongs to a source of the adapter rabbitmq")
+        if self.workers is not None and (error := self._workers_error(self.workers)):
+            raise ValueError(f"workers: {error}")
+
+    def _workers_error(self, workers: WorkersSettings) -> str:
+        if self.redis is not None:
+            if self.redis.cluster is not None:
+                return "Celery's remote control does not work on a Redis Cluster; leave workers out"
+            own = ("url", "vhost", "username", "password", "password_file", "password_env", "ca", "cert", "key")
+            field = next((name for name in own if getattr(workers, name)), "")
+            return f"{field}: over Redis that of `redis` is used; leave it out" if field else ""
+        if not workers.nodes:
+            return f'url: is missing: the address of AMQP, such as "{_AMQP}"'
+        if self.rabbitmq is not None and not (workers.username or self.rabbitmq.username):
+            return "username: is missing: the workers are asked with a name and a password"
+        return ""
+
+    @property
+    def workers_login(self) -> tuple[str, Secret]:
+        """The user over RabbitMQ that asks the workers."""
+        assert self.workers is not None
+        assert self.rabbitmq is not None
+        own: WorkersSettings | RabbitMQSettings = self.workers if self.workers.username else self.rabbitmq
+        return own.username, own.secret
 
     @property
     def known(self) -> frozenset[str]:
@@ -114,9 +204,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         named = (*self.queues, *self.routes.values(), self.default_queue if self.routes else "")
         return frozenset(name for name in named if name and not is_glob(name))
 
-    def queue_of(self, task: str) -> str:
-        """Returns the queue that a task is routed to."""
+    def route(self, task: str) -> str | None:
+        """Returns the queue that `routes` names for a task, None if they name none."""
         if task in self.routes:
             return self.routes[task]
-        found = (queue for pattern, queue in self.routes.items() if fnmatch.fnmatchcase(task, pattern))
-        return next(found, self.default_queue)
+        return next((queue for pattern, queue in self.routes.items() if fnmatch.fnmatchcase(task, pattern)), None)
+
+    def queue_of(self, task: str) -> str:
+        """Returns the queue that a task is routed to."""
+        return self.route(task) or self.default_queue

@@ -9,8 +9,10 @@ from hpad_adapters.celery.settings import Settings
 from hpad_adapters.selection import no_metric
 
 TASKS, WAITING, UNACKED = "celery_tasks", "celery_tasks_waiting", "celery_tasks_unacknowledged"
-TO_CLEAR = "celery_workers_to_clear"
-METRICS = (TASKS, WAITING, UNACKED, TO_CLEAR)
+TO_CLEAR, ACTIVE = "celery_workers_to_clear", "celery_tasks_active"
+METRICS = (TASKS, WAITING, UNACKED, TO_CLEAR, ACTIVE)
+BY_WORD = frozenset({TASKS, WAITING, ACTIVE})
+"""Metrics that the workers correct, where they are asked."""
 _OF_QUEUES = ("queue", "task")
 _OF_A_GOAL = ("goal", "startup", "service_time", "prefetch", "concurrency")
 PARAMETERS = _OF_QUEUES + _OF_A_GOAL
@@ -29,6 +31,8 @@ def wanted(query: Query, settings: Settings) -> WantedTasks:
     """Parses the name and selector of a query; raises AdapterError (blame "spec") with the correct form."""
     if query.name not in METRICS:
         raise no_metric(query, METRICS)
+    if query.name == ACTIVE and settings.workers is None:
+        raise AdapterError(f"{ACTIVE}: only the workers know it: the source needs `workers`", "spec")
     terms = _terms(query)
     queues = [*terms.get("queue", ()), *map(settings.queue_of, terms.get("task", ()))]
     for name in queues:

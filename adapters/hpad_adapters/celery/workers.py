@@ -4,9 +4,29 @@ Source: the remote control of Celery (celery/worker/control.py: active, reserved
 celery/worker/request.py: Request.info.
 """
 
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
+from typing import Any
 
 import msgspec
+
+from hpad.adapter import AdapterError, Context, or_error
+from hpad_adapters import extras
+from hpad_adapters.celery.links import WorkersLink, WorkersLinks
+from hpad_adapters.celery.settings import Settings
+
+SHARED = 1.0
+"""Seconds for which what the workers say serves further queries."""
+_CLOSING = 0.5
+"""Seconds that an asking may take beyond its timeout, to look for mailboxes and to close the connection."""
+_REMEMBERED = 3600.0
+"""Seconds after which a worker that listens to the broker and never answers is forgotten."""
+_MOST_KNOWN = 10_000
+_NAMED = 3
 
 
 class HeldTask(msgspec.Struct, frozen=True, gc=False):
@@ -53,8 +73,145 @@ class WorkerReport(msgspec.Struct, frozen=True):
 
 
 class Said(msgspec.Struct, frozen=True):
-    """The reports of all workers that answered at the time `at`, and the names of workers that did not (`silent`)."""
+    """What the workers said at the time `at`: the `reports` of all that answered.
+
+    `silent` are the names of workers that answered before, listen to the broker and answer no more: solo pools at work,
+    and workers that hang. `earlier` are their last reports. `faults` say which answers could not be read.
+    """
 
     at: datetime
     reports: tuple[WorkerReport, ...] = ()
     silent: tuple[str, ...] = ()
+    earlier: tuple[WorkerReport, ...] = ()
+    faults: tuple[str, ...] = ()
+
+    @property
+    def note(self) -> str:
+        """A remark for people about workers that do not answer, or whose answers cannot be read; "" without any."""
+        return "; ".join([*([silence(self.silent)] if self.silent else ()), *self.faults[:1]])
+
+
+def silence(names: Sequence[str]) -> str:
+    """Returns the clause that these workers do not answer."""
+    return f"{listed(names)} {'do' if len(names) > 1 else 'does'} not answer"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Returns the names of some workers, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{'workers' if len(names) > 1 else 'worker'} {', '.join(names[:_NAMED])}{more}"
+
+
+class CeleryWorkers:
+    """Asks the workers over the broker, once for all queries of the same time.
+
+    kombu blocks, so that a thread asks: at most one for each source. Raises AdapterError where kombu is missing.
+    """
+
+    def __init__(self, settings: Settings, context: Context) -> None:
+        assert settings.workers is not None
+        self._library: Any = extras.load("hpad_adapters.celery.asking", "celery")
+        if settings.redis is not None:  # here, since the time for its import would count as that of an asking
+            extras.load("hpad_adapters.celery.kombu_redis", "redis")
+        self._links = WorkersLinks(settings)
+        self._seconds = settings.workers.seconds
+        self._context = context
+        self._clock = context.clock
+        self._lock = asyncio.Lock()
+        self._last: tuple[float, Said | AdapterError] | None = None
+        self._known: dict[str, tuple[float, WorkerReport]] = {}
+        self._ended: asyncio.Future[None] | None = None
+        self._stopped = threading.Event()
+
+    async def read(self, oldest: float = SHARED) -> Said:
+        """Returns what the workers say, or said at most `oldest` seconds ago. Raises AdapterError.
+
+        No worker at all is an empty answer; workers of which none answers are an error.
+        """
+        async with self._lock:
+            now = self._clock.monotonic()
+            if self._last is None or now - self._last[0] > oldest:
+                self._last = now, await or_error(self._asked())
+            found = self._last[1]
+        if isinstance(found, AdapterError):
+            raise found
+        return found
+
+    async def aclose(self) -> None:
+        """Stops an asking, and waits a moment for its thread."""
+        self._stopped.set()
+        if self._ended is not None:
+            await asyncio.wait([self._ended], timeout=_CLOSING)
+
+    async def _asked(self) -> Said:
+        """Asks by the first broker that can be used. Raises AdapterError."""
+        errors = []
+        for link in await self._links.links():
+            at = self._clock.now()
+            try:
+                heard = await self._heard(link)
+            except AdapterError as error:
+                errors.append(error)
+                continue
+            self._links.prefer(link)
+            return self._said(link, at, heard)
+        raise AdapterError("; ".join(each.message for each in errors), alive=all(each.alive for each in errors))
+
+    async def _heard(self, link: WorkersLink) -> Any:
+        """Returns the answers; raises AdapterError, also after the deadline."""
+        if self._ended is not None:
+            await asyncio.wait([self._ended], timeout=self._seconds)
+            if not self._ended.done():
+                raise AdapterError(f"{link.name} hangs: an earlier asking of the workers has not ended")
+        asking = self._library.Asking(link, self._seconds, self._known, self._context, self._stopped.is_set)
+        heard, self._ended = in_thread(asking.heard)
+        try:
+            async with asyncio.timeout(self._seconds + _CLOSING):
+                return await heard
+        except TimeoutError:
+            raise AdapterError(f"{link.name} did not answer within {self._seconds:g}s") from None
+
+    def _said(self, link: WorkersLink, at: datetime, heard: Any) -> Said:
+        """Remembers the workers that answered. Raises AdapterError if none of those that listen does."""
+        now = self._clock.monotonic()
+        reports: tuple[WorkerReport, ...] = heard.gathered.reports(at.timestamp())
+        faults = heard.gathered.faults
+        before = {} if heard.none else {name: each for name, each in self._known.items() if name not in heard.gone}
+        before = {name: each for name, each in before.items() if now - each[0] < _REMEMBERED and name not in faults}
+        fresh = {report.name: (now, report) for report in reports[:_MOST_KNOWN]}
+        self._known = {**dict(list(before.items())[: _MOST_KNOWN - len(fresh)]), **fresh}
+        silent = tuple(sorted(set(self._known) - set(fresh)))
+        if not reports and not heard.none:
+            why = next(iter(faults.values()), silence(silent) if silent else "solo pools do not while busy")
+            raise AdapterError(f"{link.name}: no Celery worker answered within {self._seconds:g}s: {why}", alive=True)
+        return Said(at, reports, silent, tuple(self._known[name][1] for name in silent), tuple(faults.values()))
+
+
+def in_thread(heard: Callable[[], AbstractContextManager[Any]]) -> tuple[asyncio.Future[Any], asyncio.Future[None]]:
+    """Runs a context manager in a thread of its own. Returns what it yields, and the end of the thread.
+
+    The thread is no part of a pool: one that hangs keeps no other from running, and the process from ending.
+    """
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[Any] = loop.create_future()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def post(action: Callable[..., object], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(action, *arguments)
+
+    def settle(action: Callable[..., object], value: object) -> None:
+        if not found.done():
+            action(value)
+
+    def run() -> None:
+        try:
+            with heard() as value:
+                post(settle, found.set_result, value)
+        except Exception as error:  # noqa: BLE001  # of the thread, raised where it is awaited
+            post(settle, found.set_exception, error)
+        finally:
+            post(ended.set_result, None)
+
+    threading.Thread(target=run, name="hpad-celery", daemon=True).start()
+    return found, ended

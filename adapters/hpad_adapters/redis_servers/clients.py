@@ -95,6 +95,10 @@ class Single:
         async with raw(pool) as client:
             return by_request(requests, await sent(self.name, client, commands(requests)))
 
+    async def located(self) -> RedisAddress:
+        """Returns the server."""
+        return self._at
+
 
 class SentinelMaster:
     """Asks a sentinel for the address of the master in each batch, so that a failover needs no detection."""
@@ -111,6 +115,15 @@ class SentinelMaster:
 
     async def ask(self, requests: Sequence[RedisRequest]) -> list[list[Reply] | AdapterError]:
         """Returns the replies to each request; raises ServerError if neither sentinels nor master answer."""
+        return (await self._asked_master(requests))[1]
+
+    async def located(self) -> RedisAddress:
+        """Returns the master, which has proved to be one; raises ServerError."""
+        return (await self._asked_master(()))[0]
+
+    async def _asked_master(
+        self, requests: Sequence[RedisRequest]
+    ) -> tuple[RedisAddress, list[list[Reply] | AdapterError]]:
         faults: list[Fault] = []
         async with self._asked(faults) as sentinels:
             options = {"db": self._database, "access": self._access, "faults": [], **COMMON}
@@ -122,8 +135,9 @@ class SentinelMaster:
                     unknown = f"{self._sentinels.kind} knows no master {shown(self._master)} that is up"
                     raise ServerError("; ".join(map(str, faults)) or unknown) from None
             self._nodes = [_address(each) for each in sentinels.sentinels]
-        self._check_role(RedisAddress(*pool.master_address), role)
-        return by_request(requests, replies)
+        master = RedisAddress(*pool.master_address)
+        self._check_role(master, role)
+        return master, by_request(requests, replies)
 
     @contextlib.asynccontextmanager
     async def _asked(self, faults: list[Fault]) -> AsyncIterator[Sentinel]:

@@ -41,6 +41,10 @@ class ClusterServers:
             found = {index: each for indices, task in tasks for index, each in zip(indices, task.result(), strict=True)}
         return [found[index] for index in range(len(requests))]
 
+    async def located(self) -> RedisAddress:
+        """Raises ServerError."""
+        raise ServerError(f"{self.name}: the nodes of a cluster share its keys", lasting=True)
+
     async def _of(
         self, client: RedisCluster, node: ClusterNode | None, requests: Sequence[RedisRequest], limit: asyncio.Semaphore
     ) -> Sequence[list[Reply] | AdapterError]:

@@ -7,7 +7,7 @@ import msgspec
 
 from hpad.adapter import AdapterError
 from hpad_adapters import extras
-from hpad_adapters.redis_servers.settings import RedisServers
+from hpad_adapters.redis_servers.settings import RedisAddress, RedisServers
 
 Command = Sequence[str]
 
@@ -41,6 +41,10 @@ class AnyRedis(Protocol):
         An error reply is a ReplyError among the replies. A ServerError answers the requests of a node that failed.
         Raises ServerError if no server answers.
         """
+        ...
+
+    async def located(self) -> RedisAddress:
+        """Returns the one server that takes writes; raises ServerError, also for a cluster, which has several."""
         ...
 
 
