@@ -252,6 +252,7 @@ REASONS = {
     "TooManyReplicas": ("ScalingLimited", "maxReplicas applies"),
     "ScaleUpLimit": ("ScalingLimited", "a scale-up policy, or the limit of twice the count, applies"),
     "ScaleDownLimit": ("ScalingLimited", "a scale-down policy applies"),
+    "ZeroDelayed": ("ScalingLimited", "`hpad.io/zero-after` or `hpad.io/initial-delay` keeps the last replica"),
     "BusyPods": ("ScalingLimited", "`hpad.io/keep-busy` keeps pods with unfinished work"),
     "BusynessKnown": ("IdleFirst", "the last scale-down knew what each pod was working on"),
     "BusynessCounted": ("IdleFirst", "the source knows how many pods at most have work, and not which of them"),
@@ -317,6 +318,9 @@ HELD_BY = {
     stage.DOWN_LIMIT: "a scale-down policy",
     stage.MAXIMUM: "maxReplicas",
     stage.MINIMUM: "minReplicas, or 1 while it is 0 without the gate HPAScaleToZero",
+    stage.LAST_REPLICA: (
+        "`hpad.io/zero-after` or `hpad.io/initial-delay` keeps the [last replica](../scale-to-zero.md#the-last-replica)"
+    ),
     stage.BUSY_PODS: "`hpad.io/keep-busy` keeps pods with [unfinished work](../idle-first.md)",
     stage.IN_DRY_RUN: "`dry_run`",
     stage.IN_SHADOW: "the HPA is in [shadow mode](../shadow.md)",

@@ -29,6 +29,8 @@ SCHEDULE: Final = f"{PREFIX}schedule"
 BUSY_METRIC: Final = f"{PREFIX}busy-metric"
 ORDER: Final = f"{PREFIX}scale-down-order"
 MODE: Final = f"{PREFIX}mode"
+ZERO_AFTER: Final = f"{PREFIX}zero-after"
+INITIAL_DELAY: Final = f"{PREFIX}initial-delay"
 Texts = tuple[tuple[str, str], ...]
 """Annotations of controls and their values, sorted."""
 ACTIVE: Final = "active"
@@ -42,6 +44,8 @@ _POD_SELECTIONS: Final = ("selector", OWNER)
 _MOST_CONTAINERS: Final = 100
 _LONGEST_CONTAINERS: Final = 65 * _MOST_CONTAINERS
 _LONGEST_PERIOD: Final = timedelta(hours=24)
+LONGEST_WAIT: Final = timedelta(hours=168)
+"""For the last replica."""
 _LONGEST_BUSY_METRIC: Final = 1200
 """Characters of an address and a number."""
 _ABOVE: Final = re.compile(r"(.*\S)\s+above\s+(\S+)", re.DOTALL)
@@ -73,6 +77,7 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     OWNER: of the pods that match the selector, only those count that belong to the target. `scale_down_order`
     IDLE_FIRST: the pods with the least unfinished work go first. `keep_busy`: never fewer replicas than pods with
     unfinished work. `busy_metric` says where that work is read (`hpad.engine.spare`).
+    `zero_after` and `initial_delay` keep the last replica (`hpad.engine.zero`).
     """
 
     tolerance_up: float | None = None
@@ -89,6 +94,8 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     scale_down_order: str | None = None
     keep_busy: bool | None = None
     busy_metric: BusyMetric | None = None
+    zero_after: timedelta | None = None
+    initial_delay: timedelta | None = None
     texts: tuple[tuple[str, str], ...] = ()
 
     def is_paused(self, now: datetime) -> bool:
@@ -131,19 +138,20 @@ def _tolerance(text: str) -> float:
     return value
 
 
-def _period(text: str) -> timedelta:
-    value = duration.parse(text)
-    if not timedelta(0) <= value <= _LONGEST_PERIOD:
-        raise ValueError(f"{shown(text)} is not between 0s and {duration.write(_LONGEST_PERIOD)}")
-    return value
+def _between(shortest: timedelta, longest: timedelta) -> Callable[[str], timedelta]:
+    """Returns the parser of a duration with these bounds."""
+
+    def parsed(text: str) -> timedelta:
+        value = duration.parse(text)
+        if not shortest <= value <= longest:
+            raise ValueError(f"{shown(text)} is not between {duration.write(shortest)} and {duration.write(longest)}")
+        return value
+
+    return parsed
 
 
-def _sync_period(text: str) -> timedelta:
-    value = duration.parse(text)
-    shortest, longest = _SYNC_PERIODS
-    if not shortest <= value <= longest:
-        raise ValueError(f"{shown(text)} is not between {duration.write(shortest)} and {duration.write(longest)}")
-    return value
+_period: Final = _between(timedelta(0), _LONGEST_PERIOD)
+_wait: Final = _between(timedelta(0), LONGEST_WAIT)
 
 
 def _mode(text: str) -> str:
@@ -222,11 +230,13 @@ CONTROLS: Final[dict[str, _Control]] = {
     f"{PREFIX}readiness-delay": _Control("readiness_delay", _period),
     METRIC_POLICY: _Control("metric_policy", expression.parse, expression.LONGEST),
     f"{PREFIX}ignore-containers": _Control("ignored_containers", _containers, _LONGEST_CONTAINERS),
-    SYNC_PERIOD: _Control("sync_period", _sync_period),
+    SYNC_PERIOD: _Control("sync_period", _between(*_SYNC_PERIODS)),
     f"{PREFIX}pod-selection": _Control("pod_selection", _pod_selection),
     ORDER: _Control("scale_down_order", _order),
     f"{PREFIX}keep-busy": _Control("keep_busy", _truth),
     BUSY_METRIC: _Control("busy_metric", _busy_metric, _LONGEST_BUSY_METRIC),
+    ZERO_AFTER: _Control("zero_after", _wait),
+    INITIAL_DELAY: _Control("initial_delay", _wait),
 }
 """The controls by their annotation."""
 

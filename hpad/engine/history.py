@@ -165,6 +165,26 @@ class LastSample(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 NO_SAMPLE = LastSample("")
 
 
+class Idleness(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """For how long all metrics of an HPA have asked for nothing.
+
+    `since` is the time when the HPA was created, or of its first turn where that is not known. `lasted` is the time
+    without work up to `seen`, the last turn that read all metrics; None: they could not be read since.
+    """
+
+    since: Timestamp | None = None
+    lasted: timedelta = timedelta(0)
+    seen: Timestamp | None = None
+
+    def shifted(self, by: timedelta) -> "Idleness":
+        """Returns the idleness with its times moved by `by`."""
+        return Idleness(
+            None if self.since is None else self.since + by,
+            self.lasted,
+            None if self.seen is None else self.seen + by,
+        )
+
+
 def shifted(past: Iterable[Dated], by: timedelta) -> tuple[Dated, ...]:
     """Returns the entries with their times moved by `by`."""
     return tuple(msgspec.structs.replace(entry, timestamp=entry.timestamp + by) for entry in past)
@@ -174,13 +194,15 @@ class History(msgspec.Struct, frozen=True, gc=False):
     """Recommendations feed the stabilization windows, rescales the scaling policies. Empty for a new HPA.
 
     The recommendations of a history that is kept are packed. `last_samples` is kept only for HPAs with fallback
-    policies (see `hpad.engine.fallback_policy`).
+    policies (see `hpad.engine.fallback_policy`), and `idleness` for those that keep their last replica for a while
+    (`hpad.engine.zero`).
     """
 
     recommendations: Sequence[PastRecommendation] = ()
     scale_ups: tuple[Rescale, ...] = ()
     scale_downs: tuple[Rescale, ...] = ()
     last_samples: tuple[LastSample, ...] = ()
+    idleness: Idleness | msgspec.UnsetType = msgspec.UNSET
 
     def last_sample(self, metric: str) -> LastSample:
         """Returns the entry of the metric with that name, NO_SAMPLE if there is none."""
@@ -193,6 +215,7 @@ class History(msgspec.Struct, frozen=True, gc=False):
             shifted(self.scale_ups, by),
             shifted(self.scale_downs, by),
             tuple(sample.shifted(by) for sample in self.last_samples),
+            self.idleness.shifted(by) if self.idleness else msgspec.UNSET,
         )
 
 

@@ -12,11 +12,13 @@ from typing import Final
 import msgspec
 
 from hpad.clock import MICROSECOND, micros
+from hpad.engine import zero
 from hpad.engine.behavior import TOO_FEW, TOO_MANY, CompiledBehavior, Limited, limit, limit_without_behavior
 from hpad.engine.examine import ZERO_DISABLED
-from hpad.engine.history import PackedRecommendations, PastRecommendation, packed
+from hpad.engine.history import Idleness, PackedRecommendations, PastRecommendation, packed
 from hpad.engine.recommend import Recommendation
 from hpad.engine.view import View
+from hpad.engine.zero import Zero
 
 
 class DecidingRecommendation(msgspec.Struct, frozen=True, gc=False):
@@ -119,6 +121,8 @@ _SCALE_TO_ZERO_DISABLED: Final = (
     "the desired replica count is less than 1, the minimum while the feature gate HPAScaleToZero is off"
     " (minReplicas is 0)"
 )
+ZERO_DELAYED: Final = "ZeroDelayed"
+"""The reason for a last replica that has to stay for a while."""
 _WITHOUT_ZERO: Final = "while the feature gate HPAScaleToZero is off"
 _A_DAY: Final = timedelta(days=1)
 _NO_AGE: Final = timedelta(0)
@@ -131,7 +135,7 @@ class Restrained(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     limits. `able` and `limited` are reason and message of the conditions AbleToScale and ScalingLimited. `limit` says
     which limit changed the count ("": none). `recommendations` is the history to store. `deciding` is set where the
     windows changed the count: the recommendation that decided, and its age. `first`: the history was empty, so the
-    current count counted as the only recommendation.
+    current count counted as the only recommendation. `idleness` is to be stored as well.
     """
 
     recommended: int
@@ -144,6 +148,7 @@ class Restrained(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     deciding: DecidingRecommendation | None = None
     deciding_age: timedelta = timedelta(0)
     first: bool = False
+    idleness: Idleness | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def is_limited(self) -> bool:
@@ -192,23 +197,34 @@ def restrain(view: View, recommendation: Recommendation) -> Restrained:
     # Source: Kubernetes 1.36, horizontal.go: recordInitialRecommendation. A new HPA cannot scale down at once.
     past = history.recommendations or (PastRecommendation(now, current),)
     (low, high), behavior = view.limits, spec.behavior
+    last = zero.judged(view, recommended, failed=recommendation.failed is not None)
+    if last.why:
+        low = 1
     if behavior is None:
-        steady = stabilize_down(recommended, current, past, downscale, now)
+        steady = _freed(stabilize_down(recommended, current, past, downscale, now), last)
         step = limit_without_behavior(steady.replicas, current, low, high)
     else:
-        steady = stabilize(recommended, current, past, behavior, downscale, now)
+        steady = _freed(stabilize(recommended, current, past, behavior, downscale, now), last)
         step = limit(steady.replicas, current, low, high, behavior, history, now)
     if view.controls.schedule is not None and _is_scheduled(view, step.reason):
         step = msgspec.structs.replace(step, explanation=f"{step.explanation} by its schedule")
     if view.scale_to_zero_disabled and step.reason == TOO_FEW and step.replicas == 1:
         step = Limited(step.replicas, ZERO_DISABLED, _SCALE_TO_ZERO_DISABLED, f"{step.explanation} {_WITHOUT_ZERO}")
+    if last.why and step.reason == TOO_FEW:
+        step = Limited(step.replicas, ZERO_DELAYED, last.message, last.why)
     if steady.replicas == recommended:
         able = _READY
     elif behavior is not None and recommended >= current:
         able = _STABILIZED_UP
     else:
         able = _STABILIZED_DOWN
-    return _restrained(view, recommended, steady, step, able)
+    made = _restrained(view, recommended, steady, step, able)
+    return made if last.idleness is msgspec.UNSET else msgspec.structs.replace(made, idleness=last.idleness)
+
+
+def _freed(steady: Stabilized, last: Zero) -> Stabilized:
+    """Returns the count after the windows: none of them holds it once there was no work for `hpad.io/zero-after`."""
+    return Stabilized(0, steady.past) if last.due else steady
 
 
 def _restrained(view: View, recommended: int, steady: Stabilized, step: Limited, able: tuple[str, str]) -> Restrained:

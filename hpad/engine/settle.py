@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 
 from hpad.api.hpa import AUTOSCALER, HorizontalPodAutoscalerStatus
-from hpad.engine import marks
+from hpad.engine import marks, zero
 from hpad.engine.conditions import (
     ABLE_TO_SCALE,
     FALLBACK_ACTIVE,
@@ -347,8 +347,10 @@ def next_history(view: View, decision: Decision, *, rescaled: bool) -> History:
     # (horizontal.go: recordInitialRecommendation).
     if decision.restrained is not None:
         recommendations: Sequence[PastRecommendation] = decision.restrained.recommendations
+        idleness = decision.restrained.idleness
     else:
         recommendations = history.recommendations or (PastRecommendation(now, decision.current),)
+        idleness = zero.unread(view)
     ups, downs, behavior = history.scale_ups, history.scale_downs, view.spec.behavior
     if rescaled and behavior is not None:  # without spec.behavior there are no policies
         if decision.desired > decision.current:
@@ -358,7 +360,7 @@ def next_history(view: View, decision: Decision, *, rescaled: bool) -> History:
     samples = history.last_samples if view.fallback_policies else ()  # only fallback policies need them
     if view.fallback_policies and decision.proposals:
         samples = last_samples(view, decision.proposals)
-    return History(recommendations, ups, downs, samples)
+    return History(recommendations, ups, downs, samples, idleness)
 
 
 def _stored(past: tuple[Rescale, ...], latest: Rescale, cutoff: datetime) -> tuple[Rescale, ...]:

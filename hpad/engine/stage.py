@@ -16,7 +16,7 @@ from hpad.engine.examine import (
     ZERO_DISABLED,
     Halt,
 )
-from hpad.engine.restrain import Restrained
+from hpad.engine.restrain import ZERO_DELAYED, Restrained
 from hpad.engine.view import TOO_LARGE
 
 NOW: Final = "now"
@@ -43,6 +43,7 @@ UP_LIMIT: Final = "scale_up_limit"
 DOWN_LIMIT: Final = "scale_down_limit"
 MAXIMUM: Final = "maximum"
 MINIMUM: Final = "minimum"
+LAST_REPLICA: Final = "last_replica"
 BUSY_PODS: Final = "busy_pods"
 IN_DRY_RUN: Final = "dry_run"
 IN_SHADOW: Final = "shadow"
@@ -51,8 +52,8 @@ COMPETING_HPA: Final = "competing_hpa"
 WRITE_FAILED: Final = "write_failed"
 HOLDS: Final = (
     TARGET_UNREADABLE, STALE, OVER_LIMITS, NOT_VALID, STOPPED, INVALID_SELECTOR, SHARED_PODS, INVALID_METRICS,
-    TOLERANCE, STABILIZATION, UP_LIMIT, DOWN_LIMIT, MAXIMUM, MINIMUM, BUSY_PODS, IN_DRY_RUN, IN_SHADOW, IS_PAUSED,
-    COMPETING_HPA, WRITE_FAILED,
+    TOLERANCE, STABILIZATION, UP_LIMIT, DOWN_LIMIT, MAXIMUM, MINIMUM, LAST_REPLICA, BUSY_PODS, IN_DRY_RUN, IN_SHADOW,
+    IS_PAUSED, COMPETING_HPA, WRITE_FAILED,
 )  # fmt: skip
 """What may hold a count, in the order of the stages: label values of a series."""
 
@@ -91,6 +92,7 @@ _LIMITS: Final = {
     TOO_MANY: Limit(BOUNDS, MAXIMUM),
     TOO_FEW: Limit(BOUNDS, MINIMUM),
     ZERO_DISABLED: Limit(BOUNDS, MINIMUM),
+    ZERO_DELAYED: Limit(BOUNDS, LAST_REPLICA),
 }
 """By the reason of the condition ScalingLimited."""
 

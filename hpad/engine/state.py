@@ -31,6 +31,8 @@ failed write), end in the middle of a rescale, or have times of a clock that was
   running, only a gap longer than the window counts.
 - The difference between the last written count and the current one counts as an uncertain rescale: it limits further
   changes in its direction, and allows none in the other.
+- The time without work (`hpad.engine.zero`) begins anew where a target is kept for whole windows, and after a gap
+  longer than `gap`: work that came meanwhile was not seen.
 - If the HPA's status reports a rescale that the state does not know, its size and direction are unknown. Policies then
   allow as little as if the target had just come from 0 or from the maximum.
 - Times more than `SKEW` in the future come from a clock that was set back since. Such a recommendation or rescale gets
@@ -56,6 +58,7 @@ from hpad.engine import shadow
 from hpad.engine.history import (
     SKEW,
     History,
+    Idleness,
     Last,
     Memory,
     PastRecommendation,
@@ -283,7 +286,9 @@ def resumed(memory: Memory, view: View, gap: timedelta, *, unseen: bool = False)
     if memory.at is not None and memory.at > view.now + SKEW:
         history = clamped(history, view.now)
     if _is_interrupted(memory, view, gap) or (memory.loaded and expected not in (None, current)):
-        history = _bridged(history, view.now, current, expected)
+        history = _idle_anew(_bridged(history, view.now, current, expected))
+    elif memory.at is not None and view.now - memory.at > gap:
+        history = _idle_anew(history)
     return _with_unknown_rescale(history, view, memory.at is None) if unseen else history
 
 
@@ -336,6 +341,11 @@ def _bridged(history: History, now: datetime, current: int, expected: int | None
     if current < expected:
         return replace(history, scale_downs=(*history.scale_downs, change))
     return replace(history, scale_ups=(*history.scale_ups, change))
+
+
+def _idle_anew(history: History) -> History:
+    """Returns the history without the time in which no metric has asked for anything."""
+    return replace(history, idleness=Idleness(history.idleness.since)) if history.idleness else history
 
 
 def _with_unknown_rescale(history: History, view: View, forgotten: bool) -> History:

@@ -52,6 +52,9 @@ _KEPT: Final = frozenset(
         "creationTimestamp",
         "good_at",
         "failing_since",
+        "since",
+        "seen",
+        "lasted",
     ]
 )
 """Fields that hold no names."""

@@ -24,6 +24,7 @@ from hpad.api.metadata import Key
 from hpad.clock import EPOCH, MICROSECOND, micros, moment_of
 from hpad.engine.history import (
     History,
+    Idleness,
     LastSample,
     Memory,
     PackedRecommendations,
@@ -77,6 +78,7 @@ class _Wire(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
     target: str = ""
     validity: Validity | None = None
     shadow: int | None = None
+    idleness: tuple[int | None, int, int | None] | None = None
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=enc_hook)
@@ -90,7 +92,7 @@ def encode(key: Key, memory: Memory) -> bytes:
         namespace=key.namespace,
         name=key.local,
         uid=memory.uid,
-        at=None if memory.at is None else micros(memory.at),
+        at=_time(memory.at),
         last_count=memory.last_count,
         recommendations=_recommendations(history.recommendations),
         scale_ups=_rescales(_recent_ups(history.scale_ups)),
@@ -101,6 +103,7 @@ def encode(key: Key, memory: Memory) -> bytes:
         target=memory.target,
         validity=memory.validity,
         shadow=memory.shadow,
+        idleness=_idleness(history.idleness) if history.idleness else None,
     )
     body = _ENCODER.encode(wire)
     return bytes((FORMAT,)) + zlib.crc32(body).to_bytes(4, "big") + body
@@ -132,6 +135,7 @@ def _memory(wire: _Wire) -> Memory:
             _rescales_of(wire.scale_ups),
             _rescales_of(wire.scale_downs),
             wire.last_samples,
+            msgspec.UNSET if wire.idleness is None else _idleness_of(*wire.idleness),
         ),
         status=wire.status,
         at=None if wire.at is None else moment_of(wire.at),
@@ -154,6 +158,22 @@ def _pending_of(wire: _Pending) -> PendingRescale:
     ups, downs = _rescales_of(wire.scale_ups), _rescales_of(wire.scale_downs)
     previous = None if wire.previous is None else moment_of(wire.previous)
     return PendingRescale(wire.current, wire.to, ups, downs, wire.status, previous)
+
+
+def _idleness(found: Idleness) -> tuple[int | None, int, int | None]:
+    return _time(found.since), found.lasted // MICROSECOND, _time(found.seen)
+
+
+def _idleness_of(since: int | None, lasted: int, seen: int | None) -> Idleness:
+    return Idleness(
+        None if since is None else moment_of(since),
+        lasted * MICROSECOND,
+        None if seen is None else moment_of(seen),
+    )
+
+
+def _time(moment: datetime | None) -> int | None:
+    return None if moment is None else micros(moment)
 
 
 def _recommendations(past: Sequence[PastRecommendation]) -> list[int]:

@@ -177,6 +177,8 @@ WRONG = {
     "sync-period": "0s",
     "initialization-period": "25h",
     "readiness-delay": "1",
+    "zero-after": "10",
+    "initial-delay": "169h",
 }
 
 

@@ -1,6 +1,7 @@
 """Recovery after a gap: no pod is removed earlier than without the gap."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -8,7 +9,7 @@ from support.controller import hpa
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale, ScaleSpec, ScaleStatus
 from hpad.engine import state
-from hpad.engine.history import NOTHING, History, Memory, PastRecommendation, PendingRescale, Rescale
+from hpad.engine.history import NOTHING, History, Idleness, Memory, PastRecommendation, PendingRescale, Rescale
 from hpad.engine.view import View
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,6 +51,37 @@ def test_a_count_that_changed_in_the_gap_counts_as_an_uncertain_rescale() -> Non
     assert found.recommendations[-1] == UNKNOWN
     assert found.scale_downs == (Rescale(NOW, 4, uncertain=True),)
     assert state.resumed(memory(last_count=3), view(5), GAP).scale_ups == (Rescale(NOW, 2, uncertain=True),)
+
+
+CREATED = NOW - timedelta(days=1)
+IDLE = Idleness(CREATED, timedelta(minutes=9), NOW - timedelta(seconds=15))
+
+
+@pytest.mark.parametrize(
+    ("fields", "ago", "last_count", "expected"),
+    [
+        ({}, 15, 5, IDLE),
+        ({"loaded": False}, 15, 5, IDLE),
+        ({"complete": False}, 15, 5, Idleness(CREATED)),
+        ({}, 90, 5, Idleness(CREATED)),
+        ({"loaded": False}, 90, 5, Idleness(CREATED)),
+        ({}, 15, 3, Idleness(CREATED)),
+    ],
+    ids=["restart", "running", "turns may be missing", "long gap", "suspended", "another count"],
+)
+def test_the_time_without_work_goes_on_only_where_no_turn_can_be_missing(
+    fields: dict[str, Any], ago: float, last_count: int, expected: Idleness
+) -> None:
+    stored = memory(ago=ago, last_count=last_count)
+    stored = msgspec.structs.replace(stored, history=History((HELD,), idleness=IDLE), **fields)
+    assert state.resumed(stored, view(5), GAP).idleness == expected
+
+
+def test_a_clock_step_moves_the_time_without_work_and_a_time_in_the_future_ends_it() -> None:
+    step = timedelta(hours=1)
+    assert IDLE.shifted(step) == Idleness(CREATED + step, IDLE.lasted, NOW - timedelta(seconds=15) + step)
+    later = msgspec.structs.replace(memory(), at=NOW + step, history=History((HELD,), idleness=IDLE.shifted(step)))
+    assert state.resumed(later, view(5), GAP).idleness is msgspec.UNSET
 
 
 @pytest.mark.parametrize(

@@ -317,8 +317,6 @@ def test_each_lost_field_has_a_note() -> None:
         "spec.triggers[2]",
         "spec.triggers[3].metadata.authModes",
         "spec.triggers[3].metadata.awsRegion",
-        "spec.cooldownPeriod",
-        "spec.initialCooldownPeriod",
         "spec.fallback.replicas",
         "spec.advanced.scalingModifiers.formula",
         "spec.advanced.restoreToOriginalReplicaCount",

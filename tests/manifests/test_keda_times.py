@@ -26,6 +26,13 @@ def window_of(found: Converted) -> int | None:
     return window
 
 
+def annotation(found: Converted, name: str) -> str | None:
+    assert found.hpa is not None
+    value = found.hpa["metadata"].get("annotations", {}).get(name)
+    assert value is None or isinstance(value, str)
+    return value
+
+
 def noted(found: Converted, field: str) -> list[bool]:
     """Returns of each note on a field whether it is a loss."""
     return [note.lost for note in found.notes if note.field == f"spec.{field}"]
@@ -52,8 +59,7 @@ def test_a_polling_interval_is_the_sync_period_where_keda_reads_as_often(
 ) -> None:
     """While there are replicas, KEDA's HPA asks every 15 s whatever the interval is, unless the answers are cached."""
     found = converted(*triggers, pollingInterval=seconds)
-    assert found.hpa is not None
-    assert found.hpa["metadata"].get("annotations", {}).get(PERIOD) == period
+    assert annotation(found, PERIOD) == period
     assert noted(found, "pollingInterval") == [False]
 
 
@@ -67,43 +73,43 @@ def test_an_interval_of_zero_is_refused_as_in_keda() -> None:
     [
         ({}, None, None, []),
         ({"cooldownPeriod": 300}, None, None, [False]),
-        ({"cooldownPeriod": 600}, None, 600, [False]),
-        ({"cooldownPeriod": 5000}, None, 3600, [True]),
-        ({"cooldownPeriod": 60}, None, None, [True]),
-        ({"cooldownPeriod": 60}, 60, 60, [False]),
-        ({"cooldownPeriod": 600}, 60, 60, [True]),
-        ({}, 60, 60, [False]),
+        ({"cooldownPeriod": 600}, None, "10m", [False]),
+        ({"cooldownPeriod": 5000}, None, "1h23m20s", [False]),
+        ({"cooldownPeriod": 60}, None, "1m", [False]),
+        ({"cooldownPeriod": 0}, None, "0s", [False]),
+        ({"cooldownPeriod": 60}, 60, None, [False]),
+        ({"cooldownPeriod": 600}, 60, "10m", [False]),
+        ({}, 60, "5m", [False]),
+        ({"cooldownPeriod": 800_000}, None, "168h", [True]),
         ({"cooldownPeriod": 60, "minReplicaCount": 1}, None, None, [False]),
     ],
 )
-def test_a_cooldown_is_the_scale_down_window_where_that_is_free(
-    spec: dict[str, int], window: int | None, result: int | None, lost: list[bool]
+def test_a_cooldown_is_the_time_without_work_unless_the_window_is_as_long(
+    spec: dict[str, int], window: int | None, result: str | None, lost: list[bool]
 ) -> None:
     found = converted(window=window, **spec)
-    assert window_of(found) == result
+    assert annotation(found, "hpad.io/zero-after") == result
+    assert window_of(found) == window
     assert noted(found, "cooldownPeriod") == lost
 
 
-@pytest.mark.parametrize(("cooldown", "window", "advised"), [(60, None, 60), (7200, 60, 3600)])
-def test_the_advice_about_a_cooldown_is_a_window_that_the_api_accepts(
-    cooldown: int, window: int | None, advised: int
-) -> None:
-    [note] = [
-        note for note in converted(window=window, cooldownPeriod=cooldown).notes if note.field == "spec.cooldownPeriod"
-    ]
-    assert f"set stabilizationWindowSeconds of scaleDown to {advised}," in note.text
-    if advised == cooldown:
-        assert noted(converted(window=advised, cooldownPeriod=cooldown), "cooldownPeriod") == [False]
+def test_policies_that_bound_the_step_to_zero_are_named() -> None:
+    policies = [{"type": "Pods", "value": 1, "periodSeconds": 60}]
+    behavior = {"scaleDown": {"policies": policies}}
+    found = converted(cooldownPeriod=60, advanced={"horizontalPodAutoscalerConfig": {"behavior": behavior}})
+    [note] = [note for note in found.notes if note.field == "spec.cooldownPeriod"]
+    assert "the policies of scaleDown bound this step" in note.text
 
 
 @pytest.mark.parametrize(
-    ("spec", "lost"),
+    ("spec", "result"),
     [
-        ({"initialCooldownPeriod": 120}, [False]),
-        ({"initialCooldownPeriod": 301}, [True]),
-        ({"initialCooldownPeriod": 301, "cooldownPeriod": 600}, [False]),
-        ({"initialCooldownPeriod": 301, "minReplicaCount": 1}, [False]),
+        ({"initialCooldownPeriod": 120}, "2m"),
+        ({"initialCooldownPeriod": 0}, None),
+        ({"initialCooldownPeriod": 120, "minReplicaCount": 1}, None),
     ],
 )
-def test_an_initial_cooldown_is_covered_by_the_window_of_a_new_hpa(spec: dict[str, int], lost: list[bool]) -> None:
-    assert noted(converted(**spec), "initialCooldownPeriod") == lost
+def test_an_initial_cooldown_is_the_initial_delay(spec: dict[str, int], result: str | None) -> None:
+    found = converted(**spec)
+    assert annotation(found, "hpad.io/initial-delay") == result
+    assert noted(found, "initialCooldownPeriod") == [False]

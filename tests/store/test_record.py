@@ -2,13 +2,23 @@
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpad.api.hpa import HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
-from hpad.engine.history import History, LastSample, Memory, PastRecommendation, PendingRescale, Rescale, Validity
+from hpad.engine.history import (
+    History,
+    Idleness,
+    LastSample,
+    Memory,
+    PastRecommendation,
+    PendingRescale,
+    Rescale,
+    Validity,
+)
 from hpad.store import record
 
 KEY = Key("shop", "web")
@@ -20,7 +30,11 @@ seconds = st.floats(0, 1e9)
 rescales = st.lists(st.builds(Rescale, moments, counts, st.booleans(), st.booleans()), max_size=5).map(tuple)
 recommendations = st.lists(st.builds(PastRecommendation, moments, counts, st.booleans()), max_size=30).map(tuple)
 last_samples = st.builds(LastSample, st.text(max_size=20), st.none() | moments, st.none() | moments, counts)
-histories = st.builds(History, recommendations, rescales, rescales, st.lists(last_samples, max_size=2).map(tuple))
+spans = st.integers(0, 10**12).map(lambda micros: timedelta(microseconds=micros))
+idlenesses = st.just(msgspec.UNSET) | st.builds(Idleness, st.none() | moments, spans, st.none() | moments)
+histories = st.builds(
+    History, recommendations, rescales, rescales, st.lists(last_samples, max_size=2).map(tuple), idlenesses
+)
 conditions = st.builds(
     HorizontalPodAutoscalerCondition,
     st.sampled_from(["AbleToScale", "ScaledToZero"]),

@@ -28,7 +28,7 @@ from hpad.engine.outlook.types import BLOCKED, FALLBACK, PODS, READING, SCHEDULE
 from hpad.engine.propose import Proposal
 from hpad.engine.recommend import Upcoming, last_good_until, next_fallback, replaced
 from hpad.engine.settle import Outcome
-from hpad.engine.stage import STABILIZATION
+from hpad.engine.stage import LAST_REPLICA, STABILIZATION
 from hpad.engine.trace.make import next_bounds
 from hpad.engine.trace.metrics import OF_PODS, SPEC, fault
 from hpad.engine.turn import Reconcile
@@ -90,6 +90,8 @@ def _when(state: Next, step: Step, recommended: int) -> str:
     at, grows = clock(step.at, state.view.now), recommended > state.count
     if step.held_by == STABILIZATION:
         return f"once the {'scale-up' if grows else 'scale-down'} window frees at {at}"
+    if step.held_by == LAST_REPLICA:
+        return f"once the last replica may go at {at}"
     return f"once the {'scaleUp' if grows else 'scaleDown'} policies allow it at {at}"
 
 

@@ -10,12 +10,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
+from hpad.engine import zero
 from hpad.engine.behavior import DirectionRules
 from hpad.engine.decide import counted
 from hpad.engine.recommend import Recommendation
 from hpad.engine.restrain import restrain
 from hpad.engine.settle import next_history
-from hpad.engine.stage import restraints
+from hpad.engine.stage import LAST_REPLICA, restraints
 from hpad.engine.trace.behavior import after as end_of
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import View
@@ -112,7 +113,9 @@ def next_step(state: Next, recommended: int) -> Step | None:
     for at in (None, *_times(state)):
         found = _decided(state, recommended, at)
         if found.replicas != state.count:
-            return Step(found.replicas, at, held_by)
+            # What holds until then may be a window, which no longer counts from then on.
+            freed = at is not None and not found.replicas and at in zero.ends(state.bounded)
+            return Step(found.replicas, at, LAST_REPLICA if freed else held_by)
         held_by = found.held_by
     return None
 
@@ -156,3 +159,4 @@ def _ends(state: Next) -> Iterator[datetime | None]:
         periods = {policy.period for policy in (*behavior.up.policies, *behavior.down.policies)}
         for rescale in (*history.scale_ups, *history.scale_downs):
             yield from (end_of(rescale.timestamp, period) for period in periods)
+    yield from zero.ends(state.bounded)

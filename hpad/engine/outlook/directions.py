@@ -11,7 +11,7 @@ from hpad.engine.outlook.after import Next, Step
 from hpad.engine.outlook.readings import counted
 from hpad.engine.outlook.types import BLOCKED, GROWTH, SHRINKING, Outlook, Threshold
 from hpad.engine.propose import Proposal
-from hpad.engine.stage import DOWN_LIMIT, MAXIMUM, MINIMUM, UP_LIMIT
+from hpad.engine.stage import DOWN_LIMIT, LAST_REPLICA, MAXIMUM, MINIMUM, UP_LIMIT
 from hpad.engine.words import WITHOUT_ZERO, clock, names, span
 
 _MOST: Final = 4
@@ -113,6 +113,8 @@ def _block(state: Next, recommended: int) -> str:
     if holder == MINIMUM:
         by_gate = state.bounded.scale_to_zero_disabled and low == 1
         return WITHOUT_ZERO if by_gate else f"minReplicas is {low}"
+    if holder == LAST_REPLICA:
+        return "the last replica stays until all metrics can be read"
     rules = state.rules(up=up)
     is_disabled = rules is not None and rules.select == DISABLED
     field = f"spec.behavior.{'scaleUp' if up else 'scaleDown'}"
@@ -160,7 +162,8 @@ def _ready(crossings: _Crossings, state: Next) -> str:
 
 def _wait(step: Step, state: Next, *, up: bool) -> str:
     """Returns for how long a reading has to stay, and from when on policies allow the step."""
-    window, since = state.window(up=up).total_seconds(), ""
+    last = state.view.controls.zero_after if step.held_by == LAST_REPLICA else None
+    window, since = (last or state.window(up=up)).total_seconds(), ""
     if step.at is not None and step.held_by in (UP_LIMIT, DOWN_LIMIT):
         since = f", from {clock(step.at, state.view.now)} on"
     return f" for {span(window)}{since}" if window else since

@@ -195,11 +195,15 @@ class PastTrace(Step, frozen=True):
 
 
 class BoundsTrace(Step, frozen=True):
-    """Minimum and maximum: which of them changed the count ("minimum", "maximum", "": none), and to what."""
+    """Minimum and maximum: which of them changed the count ("minimum", "maximum", "": none), and to what.
+
+    `applied` is "last_replica", and `why` says why, where the last replica has to stay for a while.
+    """
 
     before: int
     after: int
     applied: str = ""
+    why: str = ""
 
 
 class WriteTrace(Step, frozen=True):

@@ -8,7 +8,7 @@ from hpad.engine.behavior import DirectionRules, allowed, reaches
 from hpad.engine.decide import Decision
 from hpad.engine.history import PastRecommendation, Rescale
 from hpad.engine.restrain import Restrained
-from hpad.engine.stage import BOUNDS, MAXIMUM, MINIMUM, POLICIES, limit_of
+from hpad.engine.stage import BOUNDS, LAST_REPLICA, MAXIMUM, MINIMUM, POLICIES, limit_of
 from hpad.engine.view import View
 
 
@@ -137,7 +137,8 @@ def bounds(view: View, restrained: Restrained, desired: int) -> trace.BoundsTrac
     found = limit_of(restrained)
     if found.stage != BOUNDS:
         return trace.BoundsTrace(before=restrained.replicas, after=restrained.replicas)
-    return trace.BoundsTrace(before=restrained.stabilized, after=restrained.replicas, applied=found.reason)
+    why = restrained.limit if found.reason == LAST_REPLICA else ""
+    return trace.BoundsTrace(before=restrained.stabilized, after=restrained.replicas, applied=found.reason, why=why)
 
 
 def clamped(decision: Decision) -> trace.BoundsTrace:

@@ -123,7 +123,9 @@ def _policy(made: trace.Trace, found: trace.PoliciesTrace, rule: trace.PolicyTra
 def _bounds(made: trace.Trace) -> _Words:
     counts, bounds = made.replicas, made.bounds
     text = f"(min {counts.min}, max {counts.max})"
-    if bounds is not None and bounds.applied:
+    if bounds is not None and bounds.why:
+        text = bounds.why
+    elif bounds is not None and bounds.applied:
         text = f"the {bounds.applied} is {counts.max if bounds.applied == 'maximum' else counts.min}"
         if bounds.applied == "minimum" and counts.zero_disabled:
             text += f": {WITHOUT_ZERO}"

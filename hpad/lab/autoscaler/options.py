@@ -19,6 +19,15 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
         "a number, or `METRIC=NUMBER,…`",
         "where `minReplicas` is 0: an Object or External metric asks for replicas only while it is above this number",
     ),
+    "hpad.io/zero-after": (
+        "a duration from `0s` to `168h`",
+        "where `minReplicas` is 0: the last replica goes once the metrics have asked for nothing for that long,"
+        " whatever the scale-down window is ([scale to zero](../scale-to-zero.md#the-last-replica))",
+    ),
+    "hpad.io/initial-delay": (
+        "a duration from `0s` to `168h`",
+        "where `minReplicas` is 0: the last replica stays for that long after the HPA was created",
+    ),
     "hpad.io/schedule": (
         "windows with semicolons between",
         "another minimum or maximum at certain times, such as `0 8 * * 1-5 for 10h in Europe/Berlin: min=5`"

@@ -111,7 +111,8 @@ def _hpa(metadata: Fields, spec: Fields, conversion: Conversion, prefix: str) ->
     minimum = timing.minimum(spec, conversion, active="force-activation" in on)
     timing.note_idle(spec, conversion)
     policy.set_policy(own, timing.idle_minimum(spec) if minimum == 0 else 0, conversion, prefix, to_zero=minimum == 0)
-    behavior = timing.cooldown(spec, _behavior(hpa_config, on), conversion, to_zero=minimum == 0)
+    behavior = _behavior(hpa_config, on)
+    timing.cooldown(spec, behavior, conversion, to_zero=minimum == 0)
     fallback = policy.fallback(spec, conversion)
     _note_restoring(advanced, conversion)
     hpa_spec = {
@@ -138,7 +139,7 @@ def _target(target: Fields) -> dict[str, Any]:
 def _behavior(hpa_config: Fields, on: set[str]) -> dict[str, Any]:
     """Returns the behavior of the HPA that KEDA would create; a switch disables its direction.
 
-    Raises Invalid for a value that a switch or the cooldown would replace.
+    Raises Invalid for a value that a switch would replace, or the cooldown is compared with.
     """
     fields = hpa_config.object("behavior")
     fields.object("scaleUp")

@@ -3,26 +3,27 @@
 Source: KEDA 2.21, "ScaledObject specification"; pkg/scaling/executor/scale_scaledobjects.go: scaleToZeroOrIdle.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
-from hpad.api.autoscaler import PREFIX
 from hpad.api.problem import Invalid, invalid
 from hpad.engine import controls
+from hpad.engine.words import span
 from hpad.manifests.keda.conversion import Conversion
-from hpad.manifests.keda.fields import Fields, Note
+from hpad.manifests.keda.fields import Fields
 
 POLLING_SECONDS: Final = 30
 _PERIOD_SECONDS: Final = 15
 """How often KEDA's HPA, and hpad, read the metrics while there are replicas."""
 _COOLDOWN_SECONDS: Final = 300
 _WINDOW_SECONDS: Final = 300
-_LONGEST_WINDOW: Final = 3600
 _LONGEST_PERIOD: Final = 3600
 _MINIMUM: Final = 0
 _RESOURCES: Final = ("Resource", "ContainerResource")
 _WITH_KNOWN_SETTER: Final = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
 """Kinds that hpad watches, so that it knows which client has set their replicas (metadata.managedFields)."""
 WINDOW: Final = "stabilizationWindowSeconds"
+_NO_EFFECT: Final = "is left out: without a scale to zero it has no effect"
 
 
 def minimum(spec: Fields, conversion: Conversion, *, active: bool) -> int:
@@ -104,66 +105,42 @@ def sync_period(spec: Fields, conversion: Conversion, *, cached: bool) -> None:
         conversion.note_change(field, text)
 
 
-def cooldown(spec: Fields, behavior: dict[str, Any], conversion: Conversion, *, to_zero: bool) -> dict[str, Any]:
-    """Returns the behavior with a longer cooldown than the default window as its scale-down window, if it sets none.
+def cooldown(spec: Fields, behavior: Mapping[str, Any], conversion: Conversion, *, to_zero: bool) -> None:
+    """Carries over cooldownPeriod and initialCooldownPeriod, which delay the scale to zero alone.
 
-    KEDA removes all replicas at once, a cooldown after a trigger was last active, whatever the behavior says; its HPA
-    does the other scale-downs. hpad's window delays each scale-down, so that neither a shorter cooldown nor one beside
-    a window of its own has an equal.
+    KEDA removes all replicas a cooldown after a trigger was last active; its HPA does the other scale-downs. Without
+    `hpad.io/zero-after` hpad goes to zero after the scale-down window.
     """
-    period, window = spec.count("cooldownPeriod", _COOLDOWN_SECONDS), _window(behavior)
-    field = "spec.cooldownPeriod"
-    _initial(spec, window or max(period, _WINDOW_SECONDS), conversion, to_zero=to_zero)
+    period, field = spec.count("cooldownPeriod", _COOLDOWN_SECONDS), spec.at("cooldownPeriod")
+    down = behavior.get("scaleDown") or {}
+    window = down.get(WINDOW, _WINDOW_SECONDS)
+    _initial(spec, conversion, to_zero=to_zero)
     if not to_zero:
         if "cooldownPeriod" in spec:
-            conversion.note_change(field, "is left out: without a scale to zero it has no effect")
-        return behavior
-    if window is None and period > _WINDOW_SECONDS:
-        return _with_window(behavior, period, conversion)
-    waits = _WINDOW_SECONDS if window is None else window
-    if waits != period:
-        conversion.notes.append(Note(field, _not_carried(period, waits), lost="cooldownPeriod" in spec))
+            conversion.note_change(field, _NO_EFFECT)
+    elif period != window:
+        _carry_over(controls.ZERO_AFTER, period, field, conversion, of_steps=bool(down.get("policies")))
     elif "cooldownPeriod" in spec:
-        conversion.note_change(field, f"is left out: it is as long as the scale-down window, {waits} s")
-    return behavior
+        conversion.note_change(field, f"is left out: it is as long as the scale-down window, {window} s")
 
 
-def _not_carried(period: int, waits: int) -> str:
-    window = min(period, _LONGEST_WINDOW)
-    return (
-        f"{period} is not carried over: KEDA removes all replicas {period} s after a trigger was last active, hpad as "
-        f"in each scale-down, here after {waits} s; to wait {window} s, set {WINDOW} of scaleDown to {window}, for "
-        "each scale-down"
-    )
-
-
-def _with_window(behavior: dict[str, Any], period: int, conversion: Conversion) -> dict[str, Any]:
-    window = min(period, _LONGEST_WINDOW)
-    text = f"is carried over as spec.behavior.scaleDown.{WINDOW}: {window}, which delays each scale-down"
-    if window < period:
-        conversion.note_loss("spec.cooldownPeriod", f"{text}; a window has at most {_LONGEST_WINDOW} s")
-    else:
-        conversion.note_change("spec.cooldownPeriod", text)
-    return {**behavior, "scaleDown": {**(behavior.get("scaleDown") or {}), WINDOW: window}}
-
-
-def _window(behavior: dict[str, Any]) -> int | None:
-    """Returns the scale-down window that the behavior sets; None if it sets none."""
-    window: int | None = (behavior.get("scaleDown") or {}).get(WINDOW)
-    return window
-
-
-def _initial(spec: Fields, window: int, conversion: Conversion, *, to_zero: bool) -> None:
+def _initial(spec: Fields, conversion: Conversion, *, to_zero: bool) -> None:
     if "initialCooldownPeriod" not in spec:
         return
     period, field = spec.count("initialCooldownPeriod", 0), spec.at("initialCooldownPeriod")
-    if not to_zero or period <= window:
-        text = "is left out: " + (
-            f"hpad scales a new HPA down after a whole scale-down window, {window} s"
-            if to_zero
-            else "without a scale to zero it has no effect"
-        )
-        conversion.note_change(field, text)
+    if to_zero and period:
+        _carry_over(controls.INITIAL_DELAY, period, field, conversion)
     else:
-        text = f"{period} is not carried over: a new HPA is not scaled down for {window} s; to wait longer, use "
-        conversion.note_loss(field, f"{text}{PREFIX}paused-until")
+        conversion.note_change(field, "is left out: 0 is no delay" if to_zero else _NO_EFFECT)
+
+
+def _carry_over(name: str, seconds: int, field: str, conversion: Conversion, *, of_steps: bool = False) -> None:
+    longest = int(controls.LONGEST_WAIT.total_seconds())
+    written = span(min(seconds, longest))
+    conversion.own[name] = written
+    text = f"is carried over as {name}: {written}"
+    if seconds > longest:
+        conversion.note_loss(field, f"{text}, the longest")
+    else:
+        steps = "; the policies of scaleDown bound this step as well, which KEDA takes at once"
+        conversion.note_change(field, text + (steps if of_steps else ""))
