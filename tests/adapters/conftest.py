@@ -39,12 +39,13 @@ class Broker:
     """The server, and its management API as its administrator."""
 
     def __init__(self, server: rabbitmq.RabbitMQServer, extra: Sequence[int], folder: Path) -> None:
-        tls_port, amqps_port = extra
+        tls_port, amqps_port, self.stream_port = extra
         self.server = server
         self.url = server.management_url
         self.tls_url = f"https://127.0.0.1:{tls_port}"
         self.amqps_url = f"amqps://127.0.0.1:{amqps_port}"
         self.amqp_url = f"amqp://127.0.0.1:{server.amqp_port}"
+        self.stream_url = f"rabbitmq-stream://127.0.0.1:{self.stream_port}"
         self.ca = str(folder / "ca.pem")
         self.client = str(folder / "client.pem")
 
@@ -133,12 +134,16 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         pytest.skip(rabbitmq.ABSENT)
     many = [rabbitmq.Queue(f"q{number:04}", "many") for number in range(MANY)]
     folder = tmp_path_factory.mktemp("rabbitmq")
-    extra = tls_port, amqps_port = ports.free(2)
+    extra = tls_port, amqps_port, stream_port = ports.free(3)
     server = rabbitmq.RabbitMQServer(
         users=(MONITOR, PLAIN, STRANGER),
         vhosts=VHOSTS,
         queues=many,
-        configuration=_tls_configuration(folder, tls_port, amqps_port),
+        plugins=("rabbitmq_stream",),
+        configuration=(
+            *_tls_configuration(folder, tls_port, amqps_port),
+            f"stream.listeners.tcp.local = 127.0.0.1:{stream_port}",
+        ),
     )
     asyncio.run(server.start())
     yield Broker(server, extra, folder)

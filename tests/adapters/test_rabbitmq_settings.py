@@ -208,6 +208,7 @@ async def test_an_instance_offers_its_configured_metrics(rabbit):
     assert set(plugins.offered("shop", adapter)) == {
         "queue_messages", "queue_messages_ready", "queue_messages_unacknowledged", "shop", "two", "open", "minute",
         "queue_workers_to_clear", "queue_time_to_clear", "queue_growth", "queue_head_age",
+        "stream_lag", "stream_workers_to_clear",
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Operator, Query, or_error
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, or_error
 from hpad_adapters import extras
 from hpad_adapters.clearing.goal import GOAL, ClearingGoal
 from hpad_adapters.rabbitmq import settings
@@ -24,8 +24,17 @@ from hpad_adapters.rabbitmq.metric import (
     OwnQueues,
     compiled,
 )
+from hpad_adapters.rabbitmq.names import EQUALITY, real_name, wrong
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 from hpad_adapters.rabbitmq.settings import Settings
+from hpad_adapters.rabbitmq.stream_lag import NO_MEMBERS, StreamLags
+from hpad_adapters.rabbitmq.stream_queries import (
+    STREAM_METRICS,
+    STREAM_PARAMETERS,
+    StreamQuery,
+    about_stream,
+    stream_query,
+)
 from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, TooManyQueuesError, ValueReader, Values
 from hpad_adapters.selection import attempt
 
@@ -44,7 +53,6 @@ _ALIASES = {"messages_ready": "ready", "messages_unacknowledged": "unacked"}
 _EXAMPLES = {"queue": "orders", "vhost": "production", "mode": "ready", "aggregate": "max", "queue_regex": "orders"}
 _EXAMPLES |= {"goal": "60s", "startup": "10s", "service_time": "2s", "prefetch": "4", "concurrency": "2"}
 """Parameters of the selector, each with an example."""
-_EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
 _DEFAULTS = Metric()
 
 _Place = tuple[str, bool, bool]
@@ -62,8 +70,8 @@ class RabbitMQ:
 
     serves: ClassVar[frozenset[str]] = frozenset({EXTERNAL})
     knows_members = True
-    metrics: Sequence[str] = tuple(METRICS)
-    parameters = tuple(_EXAMPLES)
+    metrics: Sequence[str] = (*METRICS, *STREAM_METRICS)
+    parameters = (*_EXAMPLES, *STREAM_PARAMETERS)
     Settings: ClassVar[type[settings.Settings]] = settings.Settings
     QuerySchema = OwnQueues
 
@@ -73,13 +81,14 @@ class RabbitMQ:
         return extras.lacks("aiormq", "amqp") if settings.source == "amqp" else ""
 
     def __init__(self, configured: settings.Settings, context: Context) -> None:
-        self.metrics = (*METRICS, *configured.metrics)
+        self.metrics = (*METRICS, *STREAM_METRICS, *configured.metrics)
         self._settings = configured
         self._clock = context.clock
         self._values = Values(configured, context)
         self._unconsumed = Unconsumed(context.clock.monotonic)
         kind = Amqp if configured.source == "amqp" else Management
         self._reader: ValueReader = kind(configured, context)
+        self._lags = StreamLags(configured, context)
         self._work = PodWork(configured, context, None if kind is Amqp else self._reader)
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
@@ -89,30 +98,40 @@ class RabbitMQ:
             return await self._with_work(plans, queries)
         return await self._values_of(plans)
 
-    async def _with_work(self, plans: Sequence[Plan], queries: Sequence[Query]) -> list[Answer]:
-        """Answers queries of which some are about the work of each pod."""
+    async def _with_work(self, plans: Sequence[Plan | StreamQuery], queries: Sequence[Query]) -> list[Answer]:
+        """Answers queries of which some are about the work of each pod, which streams do not tell."""
         pairs = list(zip(plans, queries, strict=True))
         by_pod = [pair for pair in pairs if pair[1].members is not None]
-        work = iter(await self._work.answers([plan for plan, _ in by_pod], [query for _, query in by_pod]))
+        queues = [AdapterError(NO_MEMBERS, "spec") if isinstance(plan, StreamQuery) else plan for plan, _ in by_pod]
+        work = iter(await self._work.answers(queues, [query for _, query in by_pod]))
         values = iter(await self._values_of([plan for plan, query in pairs if query.members is None]))
         return [next(values) if query.members is None else next(work) for query in queries]
 
-    async def _values_of(self, plans: Sequence[Plan]) -> list[Answer]:
+    async def _values_of(self, plans: Sequence[Plan | StreamQuery]) -> list[Answer]:
+        lags = iter(await self._lags.answers([plan for plan in plans if isinstance(plan, StreamQuery)]))
+        values = iter(await self._values_of_queues([plan for plan in plans if not isinstance(plan, StreamQuery)]))
+        return [next(lags) if isinstance(plan, StreamQuery) else next(values) for plan in plans]
+
+    async def _values_of_queues(self, plans: Sequence[Plan]) -> list[Answer]:
         lookups = _lookups(plan for plan in plans if isinstance(plan, QueueQuery))
         read = await asyncio.gather(*(self._read(vhost, each) for (vhost, *_), each in lookups.items()))
         vhosts = dict(zip(lookups, read, strict=True))
         return [plan if isinstance(plan, AdapterError) else self._answer(plan, vhosts) for plan in plans]
 
     def group(self, query: Query) -> Hashable:
-        """Returns the vhosts of a query, whose queues are read together; None for an invalid query."""
+        """Returns the vhosts of a query, whose queues or streams are read together; None for an invalid query."""
         plan = attempt(self._plan, query)
+        if isinstance(plan, StreamQuery):
+            return "stream", plan.vhost
         return None if isinstance(plan, AdapterError) else (plan.vhosts, plan.statistics, plan.samples)
 
     async def aclose(self) -> None:
         """Closes the reader's own connections."""
         await self._reader.aclose()
 
-    def _plan(self, query: Query) -> QueueQuery:
+    def _plan(self, query: Query) -> QueueQuery | StreamQuery:
+        if about_stream(query, self._settings):
+            return stream_query(query, self._settings)
         return queue_query(query, self._settings)
 
     async def _read(self, vhost: str, lookup: Lookup) -> dict[re.Pattern[str] | None, _Found]:
@@ -179,14 +198,14 @@ def queue_query(query: Query, settings: Settings) -> QueueQuery:
     )
     parameters = _parameters(query, metric)
     pattern = _pattern(query, parameters, metric, settings)
-    queues = metric.names or tuple(_real_name(query, "queue", name, settings) for name in parameters.get("queue", ()))
+    queues = metric.names or tuple(real_name(query, "queue", name, settings) for name in parameters.get("queue", ()))
     if not queues and pattern is None:
         raise AdapterError(
             f'External metric "{query.name}" names no queue: write it in the metric\'s selector, '
             "such as matchLabels: {queue: worker_tasks}",
             "spec",
         )
-    vhosts = tuple(_real_name(query, "vhost", name, settings) for name in parameters.get("vhost", ()))
+    vhosts = tuple(real_name(query, "vhost", name, settings) for name in parameters.get("vhost", ()))
     mode = _mode(query, parameters, metric, settings)
     return QueueQuery(
         vhosts=metric.vhosts or vhosts or (settings.vhost,),
@@ -207,16 +226,18 @@ def _parameters(query: Query, metric: Metric) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for term in query.selector.requirements if query.selector is not None else ():
         key = term.key
+        if key in STREAM_PARAMETERS:
+            raise wrong(query, f'"{key}" belongs to {" and ".join(STREAM_METRICS)}, which are the metrics of streams')
         if key not in _EXAMPLES:
-            raise _wrong(query, f'"{key}" is not a parameter of rabbitmq; the parameters are {", ".join(_EXAMPLES)}')
-        if term.operator not in _EQUALITY or (len(term.values) != 1 and key != "queue"):
-            raise _wrong(query, f'"{term}": write one value, such as {key}={_EXAMPLES[key]}')
+            raise wrong(query, f'"{key}" is not a parameter of rabbitmq; the parameters are {", ".join(_EXAMPLES)}')
+        if term.operator not in EQUALITY or (len(term.values) != 1 and key != "queue"):
+            raise wrong(query, f'"{term}": write one value, such as {key}={_EXAMPLES[key]}')
         if not all(term.values):
-            raise _wrong(query, f'"{key}" is empty: write a value, such as {key}={_EXAMPLES[key]}')
+            raise wrong(query, f'"{key}" is empty: write a value, such as {key}={_EXAMPLES[key]}')
         if _fixed(metric, key):
-            raise _wrong(query, f'"{key}" is set for this metric by hpad\'s configuration; leave it out')
+            raise wrong(query, f'"{key}" is set for this metric by hpad\'s configuration; leave it out')
         if found.setdefault(key, tuple(term.values)) != tuple(term.values):
-            raise _wrong(query, f'"{key}" occurs twice')
+            raise wrong(query, f'"{key}" occurs twice')
     return found
 
 
@@ -227,8 +248,8 @@ def _of_definition(query: Query, settings: Settings) -> Metric:
     return msgspec.structs.replace(
         metric,
         queue="",
-        queues=[_real_name(query, "queue", name, settings) for name in metric.names],
-        vhost=[_real_name(query, "vhost", name, settings) for name in metric.vhosts],
+        queues=[real_name(query, "queue", name, settings) for name in metric.names],
+        vhost=[real_name(query, "vhost", name, settings) for name in metric.vhosts],
     )
 
 
@@ -236,18 +257,6 @@ def _fixed(metric: Metric, key: str) -> bool:
     if key in ("queue", "queue_regex"):
         return bool(metric.names or metric.queue_regex)
     return bool(getattr(metric, key))
-
-
-def _real_name(query: Query, key: str, name: str, settings: Settings) -> str:
-    """Returns the real name of a queue or vhost in the selector; raises AdapterError if the settings exclude it."""
-    named: Mapping[str, str] = settings.queues if key == "queue" else settings.vhosts
-    restricted = settings.only_queues if key == "queue" else settings.only_vhosts
-    if restricted and name not in named:
-        raise _wrong(query, f'the {key} "{name}" is not one that hpad\'s configuration offers')
-    # A selector of one namespace must not reach all vhosts, unless the operator wrote such a metric.
-    if key == "vhost" and named.get(name, name) == ANY_VHOST:
-        raise _wrong(query, "only hpad's configuration can name all vhosts")
-    return named.get(name, name)
 
 
 def _pattern(
@@ -258,9 +267,9 @@ def _pattern(
     [name] = parameters["queue_regex"]
     if name not in settings.patterns:
         offered = ", ".join(settings.patterns) or "none"
-        raise _wrong(query, f'there is no pattern "{name}"; hpad\'s configuration offers {offered}')
+        raise wrong(query, f'there is no pattern "{name}"; hpad\'s configuration offers {offered}')
     if "queue" in parameters:
-        raise _wrong(query, "write queue or queue_regex, not both")
+        raise wrong(query, "write queue or queue_regex, not both")
     return compiled("queue_regex", settings.patterns[name])
 
 
@@ -269,11 +278,11 @@ def _mode(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metri
     [name] = parameters.get("mode", (metric.mode or METRICS.get(query.name, "messages"),))
     mode = _ALIASES.get(name, name)
     if mode not in MODES:
-        raise _wrong(query, f'there is no mode "{mode}"; there are {", ".join(MODES)}')
+        raise wrong(query, f'there is no mode "{mode}"; there are {", ".join(MODES)}')
     # Without unacknowledged messages, all messages are those that AMQP can count.
     effective = "ready" if mode == "messages" and not metric.include_unacked else mode
     if not settings.offers(effective):
-        raise _wrong(
+        raise wrong(
             query,
             f"mode={mode}: AMQP reports ready messages and consumers only, not messages that consumers hold: "
             "write mode=ready",
@@ -285,23 +294,18 @@ def _goal(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metri
     selected = {name: parameters[name][0] for name in GOAL if name in parameters}
     if mode not in CLEARING:
         if selected:
-            raise _wrong(query, f'"{next(iter(selected))}" belongs to {" and ".join(sorted(CLEARING))}, not to {mode}')
+            raise wrong(query, f'"{next(iter(selected))}" belongs to {" and ".join(sorted(CLEARING))}, not to {mode}')
         return None
     try:
         return metric.goal_with(selected)
     except ValueError as error:
-        raise _wrong(query, str(error)) from None
+        raise wrong(query, str(error)) from None
 
 
 def _aggregate(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metric, mode: str) -> str:
     [name] = parameters.get("aggregate", (metric.aggregate or ("max" if mode in UNSUMMABLE else "sum"),))
     if name not in AGGREGATES:
-        raise _wrong(query, f'there is no aggregate "{name}"; there are {", ".join(AGGREGATES)}')
+        raise wrong(query, f'there is no aggregate "{name}"; there are {", ".join(AGGREGATES)}')
     if name == "sum" and mode in UNSUMMABLE:
-        raise _wrong(query, f"a sum of {mode} has no meaning; write aggregate=max, avg or min")
+        raise wrong(query, f"a sum of {mode} has no meaning; write aggregate=max, avg or min")
     return name
-
-
-def _wrong(query: Query, message: str) -> AdapterError:
-    where = "" if query.definition is not None else f'selector of External metric "{query.name}": '
-    return AdapterError(f"{where}{message}", "spec")

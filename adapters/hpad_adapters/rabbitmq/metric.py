@@ -23,12 +23,17 @@ Mode = Literal[
     "time_to_clear",
     "growth",
     "head_age",
+    "lag",
 ]
 Aggregate = Literal["sum", "max", "avg", "min"]
 OnMissing = Literal["error", "zero"]
 OnStalled = Literal["hold", "up"]
+NoOffset = Literal["error", "earliest", "latest"]
 
-MODES: tuple[str, ...] = get_args(Mode)
+LAG, WORKERS = "lag", "workers_to_clear"
+"""The modes of streams."""
+MODES: tuple[str, ...] = tuple(mode for mode in get_args(Mode) if mode != LAG)
+"""The modes of queues."""
 AGGREGATES: tuple[str, ...] = get_args(Aggregate)
 COUNTS = frozenset({"messages", "ready", "unacked"})
 """Modes that the broker counts as of now. All others come from its statistics, which are up to five seconds old."""
@@ -37,6 +42,7 @@ CLEARING = frozenset({"workers_to_clear", "time_to_clear"})
 UNSUMMABLE = frozenset({"drain_time", "utilisation", "time_to_clear", "head_age"})
 """Modes whose sum over queues has no meaning: two queues that drain in a minute each are both empty after a minute."""
 ANY_VHOST = "*"
+_NOT_OF_STREAMS = ("exclude_regex", "aggregate", "on_missing_queue", "on_stalled", "prefetch")
 
 
 class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -59,6 +65,9 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     aggregate: of several queues: sum, max, avg or min; by default sum, or max for drain_time, utilisation,
         time_to_clear and head_age.
     on_missing_queue, on_stalled: as for the source, for this metric.
+    stream: a stream or super stream, by its name, instead of queues; group: the name of its consumers. mode is lag
+        (messages behind the stored offset of the group), or workers_to_clear, which needs service_time then:
+        docs/rabbitmq.md. offset_reset_policy: as for the source, for this metric.
     goal: the time in which the backlog is to be gone, such as "60s". startup: how much of it passes until new workers
         work. service_time: how long a message takes, until the broker's statistics show it.
     prefetch: how many messages a consumer holds for each that it works on; concurrency: how many it works on at once.
@@ -79,9 +88,12 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     service_time: str = ""
     prefetch: Annotated[int, msgspec.Meta(ge=1)] | None = None
     concurrency: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    stream: str = ""
+    group: str = ""
+    offset_reset_policy: NoOffset | None = None
 
     def __post_init__(self) -> None:
-        present = [name for name in ("queue", "queues", "queue_regex") if getattr(self, name)]
+        present = [name for name in ("queue", "queues", "queue_regex", "stream") if getattr(self, name)]
         if len(present) > 1:
             raise ValueError(f"{present[1]}: write only one of {' and '.join(present)}")
         if self.exclude_regex and not self.queue_regex:
@@ -92,8 +104,27 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             raise ValueError(f'vhost: "{ANY_VHOST}" stands for all vhosts and needs a queue_regex')
         if self.aggregate == "sum" and self.mode in UNSUMMABLE:
             raise ValueError(f"aggregate: a sum of {self.mode} has no meaning; write max, avg or min")
+        self._check_stream()
         if self.goal:
             self.goal_with({})
+
+    def _check_stream(self) -> None:
+        if not self.of_stream:
+            if self.offset_reset_policy:
+                raise ValueError("offset_reset_policy: belongs to a metric with stream and group")
+            return
+        if self.names or self.queue_regex:
+            raise ValueError("queue: write queues, or stream and group")
+        if self.mode not in (None, LAG, WORKERS):
+            raise ValueError(f"mode: of a stream there are {LAG} and {WORKERS}, not {self.mode}")
+        for name in _NOT_OF_STREAMS:
+            if getattr(self, name):
+                raise ValueError(f"{name}: has no effect on a stream; leave it out")
+
+    @property
+    def of_stream(self) -> bool:
+        """Whether the metric is about a stream."""
+        return bool(self.stream or self.group) or self.mode == LAG
 
     @property
     def vhosts(self) -> tuple[str, ...]:
@@ -115,7 +146,8 @@ class OwnQueues(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """A metric that an Autoscaler brings along.
 
     queue: one queue, by its name; queues: several. vhost: one, or a list. Names in `queues` and `vhosts` of the source
-        stand for others there, as in selectors, and only_queues and only_vhosts hold.
+        stand for others there, as in selectors, and only_queues and only_vhosts hold. stream: a stream or super stream
+        instead of queues; group: the name of its consumers.
     All other fields are those of a metric that the operator defines.
     """
 
@@ -132,11 +164,17 @@ class OwnQueues(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     service_time: str = ""
     prefetch: Annotated[int, msgspec.Meta(ge=1)] | None = None
     concurrency: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    stream: str = ""
+    group: str = ""
+    offset_reset_policy: NoOffset | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError."""
-        if not self.as_metric.names:
-            raise ValueError("queue: is missing; write queue or queues")
+        metric = self.as_metric
+        if metric.of_stream and not (metric.stream and metric.group):
+            raise ValueError("stream: write both stream and group")
+        if not metric.names and not metric.of_stream:
+            raise ValueError("queue: is missing; write queue or queues, or stream and group")
 
     @property
     def as_metric(self) -> Metric:

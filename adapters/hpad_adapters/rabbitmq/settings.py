@@ -9,13 +9,14 @@ import msgspec
 
 from hpad.adapter import parse_duration, positive_duration, shown
 from hpad.adapter_http import HttpLoginSettings, HttpOptions, url_error
-from hpad_adapters.rabbitmq.metric import Metric, OnMissing, OnStalled, compiled
+from hpad_adapters.rabbitmq.metric import Metric, NoOffset, OnMissing, OnStalled, compiled
 
 Reader = Literal["management", "amqp", "prometheus"]
 """`prometheus` is refused with the setting to write instead."""
 
 _SCHEMES: dict[str, tuple[str, ...]] = {"management": ("http", "https"), "amqp": ("amqp", "amqps")}
 _EXAMPLES = {"management": "http://rabbitmq:15672", "amqp": "amqp://rabbitmq:5672"}
+STREAM_SCHEMES = ("rabbitmq-stream", "rabbitmq-stream+tls")
 _AMQP_MODES = frozenset({"ready", "consumers"})
 _REMOVED = (
     "source: prometheus has been removed: write source: management, or read the metrics of rabbitmq_prometheus from "
@@ -36,7 +37,14 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
         without a leader AMQP reports that it is empty); prometheus was removed and is refused.
     metrics: name -> metric that the operator defines, beside queue_messages, queue_messages_ready,
         queue_messages_unacknowledged, queue_workers_to_clear, queue_time_to_clear, queue_growth and queue_head_age,
-        whose selector names the queue.
+        whose selector names the queue, and stream_lag and stream_workers_to_clear, whose selector names stream and
+        group.
+    stream_url: the address of the plugin rabbitmq_stream, such as "rabbitmq-stream://rabbitmq:5552", or
+        "rabbitmq-stream+tls://rabbitmq:5551", for metrics of streams; of a cluster a list with one address per node,
+        because the leader of each stream is asked. The user needs the permission to read the stream.
+    offset_reset_policy: what counts for a stream in which the group has stored no offset: error (the metric fails),
+        earliest (all messages in it, for consumers that begin with the first), or latest (1, so that a first consumer
+        starts and stores one).
     username: a user with the tag "monitoring" and a permission on the vhosts, for which "^$" "^$" "^$" suffices;
         by AMQP without the tag, and from RabbitMQ 4.2.6 on with a permission on each queue (docs/rabbitmq.md).
     password: of the user; password_file: a file that holds it, read for each request; password_env: an environment
@@ -65,6 +73,7 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
 
     url: str | list[str]
     source: Reader = "management"
+    stream_url: str | list[str] = ""
     metrics: dict[str, Metric] = msgspec.field(default_factory=dict)
     vhost: str = "/"
     vhosts: dict[str, str] = msgspec.field(default_factory=dict)
@@ -76,6 +85,7 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
     max_queues: Annotated[int, msgspec.Meta(ge=1)] = 10_000
     on_missing_queue: OnMissing = "error"
     on_stalled: OnStalled = "hold"
+    offset_reset_policy: NoOffset = "error"
     rate_window: str = "60s"
     smoothing: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 32 << 20
@@ -90,6 +100,7 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
         if not self.nodes:
             yield "url: the list is empty; write the address of the source"
         yield from filter(None, (_url_error(url, self.source) for url in self.nodes))
+        yield from filter(None, map(_stream_url_error, self.stream_nodes))
         yield from super().errors()
         yield from self._rate_errors()
         for name, pattern in self.patterns.items():
@@ -98,7 +109,7 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
             except ValueError as error:
                 yield str(error)
         for name, metric in self.metrics.items():
-            if metric.mode is not None and not self.offers(metric.mode):
+            if metric.mode is not None and not metric.of_stream and not self.offers(metric.mode):
                 yield f"metrics: {name}: mode: source {self.source} has no {metric.mode}"
 
     def _rate_errors(self) -> Iterator[str]:
@@ -119,6 +130,12 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
         return tuple(url.rstrip("/") for url in urls)
 
     @property
+    def stream_nodes(self) -> tuple[str, ...]:
+        """The addresses of the plugin rabbitmq_stream; () for none."""
+        urls = [self.stream_url] if isinstance(self.stream_url, str) else self.stream_url
+        return tuple(url.rstrip("/") for url in urls if url)
+
+    @property
     def rate_span(self) -> timedelta:
         """The time over which a rate is averaged."""
         return parse_duration(self.rate_window)
@@ -132,6 +149,15 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
         options = super().http_options(timeout)
         connect = positive_duration("connect_timeout", self.connect_timeout).total_seconds()
         return msgspec.structs.replace(options, connect_timeout=connect)
+
+
+def _stream_url_error(url: str) -> str:
+    if error := url_error(url, STREAM_SCHEMES, "rabbitmq-stream://rabbitmq:5552"):
+        return f"stream_url: {error}"
+    parts = urllib.parse.urlsplit(url)
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        return "stream_url: ends in a path, query or fragment; write scheme, host and port only, and the vhost as vhost"
+    return ""
 
 
 def _url_error(url: str, source: str) -> str:

@@ -138,7 +138,8 @@ class Values:
         if queue.type == STREAM:
             raise AdapterError(
                 f"{named(queue, where)} is a stream: it keeps messages after they were read, so they are no backlog; "
-                "name a queue, or leave it out (exclude_regex)",
+                "scale by stream_lag or stream_workers_to_clear, which count those that a group of consumers has not "
+                "worked on, or leave it out (exclude_regex)",
                 "spec",
             )
         try:

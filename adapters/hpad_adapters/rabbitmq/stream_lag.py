@@ -1,0 +1,162 @@
+"""Answers about streams: the lag of a group, and the workers that clear it within a goal.
+
+The messages of a partition are worked on by one consumer of a group at a time: that is the single active consumer of a
+super stream. Consumers of a group that are not single active ones each read all messages. So no more workers than
+partitions are asked for:
+
+    needed = sum over partitions: min(concurrency, (waiting / (goal - startup) + published per second) * service time)
+
+The service time has to be given: RabbitMQ does not say how many consumers share the partitions, so that the offsets of
+a group over time do not tell how long a message takes. The publish rate is the median over the last reads: a burst is
+backlog. A last offset that fell is a stream that was made anew, of which nothing is remembered.
+"""
+
+import asyncio
+import itertools
+import math
+import statistics
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+
+from hpad.adapter import AdapterError, Answer, Context, ExternalSample, or_error
+from hpad_adapters.clearing.goal import ClearingGoal
+from hpad_adapters.clearing.history import Due, WaitingMessages
+from hpad_adapters.clearing.workers import MOST_QUEUES
+from hpad_adapters.rabbitmq.metric import NoOffset
+from hpad_adapters.rabbitmq.settings import Settings
+from hpad_adapters.rabbitmq.stream_queries import StreamQuery
+from hpad_adapters.rabbitmq.streams import OffsetReader, PartitionOffsets, StreamGroup, StreamOffsets
+
+NO_MEMBERS = (
+    "a stream keeps its messages after they were read, so RabbitMQ does not know which pod works on one: leave out "
+    "hpad.io/idle-first and hpad.io/keep-busy"
+)
+_MILLI = 1000
+_LARGEST = (2**63 - 1) // _MILLI
+_APART = 1.0
+"""Reads that follow each other sooner, in seconds, tell no rate."""
+_INTERVALS = 8
+"""Reads whose intervals tell the publish rate."""
+_FEWEST = 3
+"""Intervals without which the rate is unknown: then all that was published is backlog."""
+
+
+class StreamLags:
+    """Answers the queries about streams of one broker; each vhost is read once for all of them."""
+
+    def __init__(self, settings: Settings, context: Context) -> None:
+        self._offsets = OffsetReader(settings, context)
+        self._clearing = StreamClearing(context.clock.monotonic)
+        self._now = context.clock.now
+        self._log = context.log
+        self._limited: set[StreamGroup] = set()
+        """Vhosts and streams of which was logged that more workers do not help."""
+
+    async def answers(self, queries: Sequence[StreamQuery]) -> list[Answer]:
+        """Returns one answer per query."""
+        wanted: dict[str, set[StreamGroup]] = {}
+        for query in queries:
+            wanted.setdefault(query.vhost, set()).add((query.stream, query.group))
+        read = await asyncio.gather(*(or_error(self._offsets.read(vhost, each)) for vhost, each in wanted.items()))
+        found = dict(zip(wanted, read, strict=True))
+        return [self._answer(query, found[query.vhost]) for query in queries]
+
+    def _answer(self, query: StreamQuery, found: dict[StreamGroup, StreamOffsets] | AdapterError) -> Answer:
+        offsets = found if isinstance(found, AdapterError) else found[query.stream, query.group]
+        if isinstance(offsets, AdapterError):
+            return offsets
+        try:
+            values = [self._value(query, partition, len(offsets)) for partition in offsets]
+        except AdapterError as error:
+            return error
+        return ExternalSample(tuple(values), self._now())
+
+    def _value(self, query: StreamQuery, partition: PartitionOffsets, partitions: int) -> int:
+        """Returns the value of one partition in milli-units; raises AdapterError."""
+        waiting = lag(partition, query.group, query.no_offset)
+        if waiting > _LARGEST:
+            raise AdapterError(f'the offsets of stream "{partition.stream}" are beyond 64 bits of thousandths')
+        if query.goal is None:
+            return waiting * _MILLI
+        needed = self._clearing.workers(query.vhost, query.group, query.goal, partition, waiting)
+        if needed > query.goal.concurrency:
+            self._note_limit(query, partitions)
+        return math.ceil(round(min(needed, query.goal.concurrency) * _MILLI, 6))
+
+    def _note_limit(self, query: StreamQuery, partitions: int) -> None:
+        """Logs of a stream, once, that more workers than partitions do not help."""
+        place = query.vhost, query.stream
+        if place in self._limited or len(self._limited) >= MOST_QUEUES:
+            return
+        self._limited.add(place)
+        text = (
+            f'stream "{query.stream}" in vhost "{query.vhost}" has {partitions} '
+            f"partition{'s' if partitions > 1 else ''}, each of which one consumer of a group works on at a time"
+        )
+        self._log.warning("more workers do not help", reason=text)
+
+
+def lag(partition: PartitionOffsets, group: str, policy: NoOffset) -> int:
+    """Returns the messages that the group has not worked on; raises AdapterError where that is unknown."""
+    if partition.last is None:
+        return 0
+    if partition.stored is None:
+        if policy == "error":
+            raise AdapterError(
+                f'group "{group}" has stored no offset in stream "{partition.stream}" (consumers with a name store '
+                "one by the stream protocol, those by AMQP do not): set offset_reset_policy to earliest or latest if "
+                "that is expected",
+                "spec",
+            )
+        return partition.unread if policy == "earliest" else 1
+    if partition.stored > partition.last + 1:
+        raise AdapterError(
+            f'group "{group}" has stored offset {partition.stored} in stream "{partition.stream}", whose last message '
+            f"has {partition.last}"
+        )
+    return partition.unread
+
+
+class StreamClearing:
+    """The workers that partitions need for a goal, with what that needs of the past. `monotonic` returns seconds."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._known: OrderedDict[tuple[str, str, str, ClearingGoal], _Partition] = OrderedDict()
+
+    def workers(self, vhost: str, group: str, goal: ClearingGoal, partition: PartitionOffsets, waiting: int) -> float:
+        """Returns how many messages of the partition would have to be worked on at once. `waiting`: the lag."""
+        place = vhost, partition.stream, group, goal
+        known, last = self._known.get(place), -1 if partition.last is None else partition.last
+        if known is None or last < known.last:
+            known = self._known[place] = _Partition(goal)
+        self._known.move_to_end(place)
+        if len(self._known) > MOST_QUEUES:
+            self._known.popitem(last=False)
+        return known.needed(self._monotonic(), last, waiting, goal.service)
+
+
+class _Partition:
+    """What is remembered of a partition, for a goal."""
+
+    def __init__(self, goal: ClearingGoal) -> None:
+        self._due = Due(goal.seconds, goal.startup)
+        self._reads: deque[tuple[float, int]] = deque(maxlen=_INTERVALS + 1)
+        """Time and last offset."""
+
+    @property
+    def last(self) -> int:
+        """The newest offset that was read."""
+        return self._reads[-1][1] if self._reads else -1
+
+    def needed(self, now: float, last: int, waiting: int, service: float) -> float:
+        if not self._reads or now - self._reads[-1][0] >= _APART:
+            self._reads.append((now, last))
+        rate = self._rate()
+        begin = self._due.per_second(WaitingMessages(now, waiting, last, rate))
+        return min(waiting, begin * service) + rate * service
+
+    def _rate(self) -> float:
+        """Returns messages per second."""
+        rates = [(end[1] - begin[1]) / (end[0] - begin[0]) for begin, end in itertools.pairwise(self._reads)]
+        return statistics.median(rates) if len(rates) >= _FEWEST else 0.0

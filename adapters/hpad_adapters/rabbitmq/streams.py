@@ -1,0 +1,210 @@
+"""Reads the lag of groups of consumers of streams, by the stream protocol.
+
+Each read connects, asks and closes: once per vhost and period for all HPAs. Only the leader of a stream knows all of
+its messages, so it is asked: `stream_url` names one address per node, and each node says how it is named among the
+nodes. A super stream is its partitions, which may have leaders on several nodes.
+"""
+
+import asyncio
+import contextlib
+import urllib.parse
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+
+import msgspec
+
+from hpad.adapter import AdapterError, Context
+from hpad.adapter_http import Http, failure, read_secrets
+from hpad_adapters.rabbitmq.settings import Settings
+from hpad_adapters.rabbitmq.stream_protocol import (
+    ABSENT,
+    REASONS,
+    NodeAddress,
+    StreamChunk,
+    StreamConnection,
+    StreamRefusedError,
+)
+
+_PORTS = {"rabbitmq-stream": 5552, "rabbitmq-stream+tls": 5551}
+_USER_OF_A_TOKEN = "hpad"  # any name: RabbitMQ takes the token from the password, and the user from the token
+_BROKEN = (OSError, EOFError, ValueError)
+
+
+class PartitionOffsets(msgspec.Struct, frozen=True):
+    """The offsets of a stream, or of one partition of a super stream.
+
+    `first`, `last`: of its messages, None if it holds none. `stored`: by the group, None if it has stored none.
+    """
+
+    stream: str
+    first: int | None
+    last: int | None
+    stored: int | None
+
+    @property
+    def unread(self) -> int:
+        """Messages behind the stored offset, without those that were removed from the stream; all without one.
+
+        Offsets that consumers have stored between these messages count as well: each takes an offset of the stream.
+        """
+        if self.first is None or self.last is None:
+            return 0
+        done = self.first - 1 if self.stored is None else max(self.stored, self.first - 1)
+        return max(0, self.last - done)
+
+
+StreamOffsets = Sequence[PartitionOffsets] | AdapterError
+StreamGroup = tuple[str, str]
+"""A stream, or super stream, and a group."""
+
+
+class OffsetReader:
+    """Reads streams of one broker."""
+
+    def __init__(self, settings: Settings, context: Context) -> None:
+        self._settings = settings
+        self._timeout = settings.timeout_seconds
+        self._http = Http(context, settings.http_options())
+
+    async def read(self, vhost: str, wanted: Collection[StreamGroup]) -> dict[StreamGroup, StreamOffsets]:
+        """Returns the offsets of each partition, or the error of a stream; raises AdapterError if none is read."""
+        reading = _Reading(vhost, wanted)
+        for node in self._settings.stream_nodes:
+            if reading.done:
+                break
+            try:
+                async with self._connected(node, vhost) as connection:
+                    await reading.ask(connection)
+            except StreamRefusedError as error:
+                raise AdapterError(f"{_named(node)} refuses the user: {error}", lasting=True) from None
+            except TimeoutError:
+                reading.errors.append(f"{_named(node)} did not answer within {self._timeout:g}s")
+            except _BROKEN as error:
+                reading.errors.append(f"{_named(node)} {_failed(error)}")
+        return reading.found()
+
+    @contextlib.asynccontextmanager
+    async def _connected(self, node: str, vhost: str) -> AsyncIterator[StreamConnection]:
+        user, password = await self._credentials()
+        parts = urllib.parse.urlsplit(node)
+        tls = await self._http.tls() if parts.scheme.endswith("+tls") else None
+        name = (self._settings.server_name or parts.hostname) if tls is not None else None
+        async with asyncio.timeout(self._timeout / len(self._settings.stream_nodes)):
+            port = parts.port or _PORTS[parts.scheme]
+            streams = await asyncio.open_connection(parts.hostname, port, ssl=tls, server_hostname=name)
+        connection = StreamConnection(*streams, self._timeout, self._settings.max_bytes)
+        try:
+            await connection.open(user, password, vhost)
+            yield connection
+        finally:
+            await connection.close()
+
+    async def _credentials(self) -> tuple[str, str]:
+        if token := await self._http.bearer():
+            return _USER_OF_A_TOKEN, token
+        secrets = await read_secrets({"password": self._settings.secret})
+        return self._settings.username, secrets["password"]
+
+
+class _Reading:
+    """One read of the streams of a vhost, over the connections to several nodes."""
+
+    def __init__(self, vhost: str, wanted: Collection[StreamGroup]) -> None:
+        self._vhost = vhost
+        self._wanted = sorted(wanted)
+        self._partitions: dict[str, list[str]] | None = None
+        """The partitions of each stream: itself, or those of a super stream. None before a node has told."""
+        self._leaders: dict[str, NodeAddress | int] = {}
+        self._read: dict[StreamGroup, PartitionOffsets | AdapterError] = {}
+        """By partition and group."""
+        self.errors: list[str] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left that another node may know."""
+        return self._partitions is not None and not self._left()
+
+    async def ask(self, connection: StreamConnection) -> None:
+        """Reads what this node knows: the streams that it leads."""
+        if self._partitions is None:
+            self._partitions = await self._resolved(connection)
+        for partition, groups in self._left().items():
+            if self._leaders[partition] == connection.address:
+                await self._read_partition(connection, partition, groups)
+
+    async def _resolved(self, connection: StreamConnection) -> dict[str, list[str]]:
+        names = sorted({stream for stream, _ in self._wanted})
+        leaders = await connection.leaders(names)
+        found = {name: [name] if leaders.get(name, ABSENT) != ABSENT else [] for name in names}
+        for name in (name for name in names if not found[name]):
+            found[name] = await connection.partitions(name)
+        inner = sorted({each for partitions in found.values() for each in partitions} - leaders.keys())
+        self._leaders = leaders | (await connection.leaders(inner) if inner else {})
+        return found
+
+    def _left(self) -> Mapping[str, list[str]]:
+        """Returns the groups by partition that are not read and have a leader."""
+        left: dict[str, list[str]] = {}
+        for stream, group in self._wanted:
+            for partition in (self._partitions or {}).get(stream, ()):
+                if (partition, group) not in self._read and isinstance(self._leaders.get(partition), NodeAddress):
+                    left.setdefault(partition, []).append(group)
+        return left
+
+    async def _read_partition(self, connection: StreamConnection, partition: str, groups: Sequence[str]) -> None:
+        try:
+            # Before the last offset, so that no group seems to have stored one that is beyond it.
+            stored = {group: await connection.stored(partition, group) for group in groups}
+            first = last = await connection.last(partition)
+            if last is not None and any(each is None or each < last.first - 1 for each in stored.values()):
+                first = await connection.first(partition)
+            for group, offset in stored.items():
+                self._read[partition, group] = _offsets(partition, first, last, offset)
+        except StreamRefusedError as error:
+            refused = AdapterError(f'stream "{partition}" in {self._where}: {error}', "spec")
+            self._read |= dict.fromkeys(((partition, group) for group in groups), refused)
+
+    def found(self) -> dict[StreamGroup, StreamOffsets]:
+        """Returns the result; raises AdapterError if no node has answered."""
+        if self._partitions is None:
+            raise AdapterError("; ".join(self.errors))
+        return {(stream, group): self._of(stream, group) for stream, group in self._wanted}
+
+    def _of(self, stream: str, group: str) -> StreamOffsets:
+        partitions = (self._partitions or {})[stream]
+        if not partitions:
+            return AdapterError(f'{self._where} has no stream and no super stream "{stream}"', "spec")
+        found = [self._read.get((partition, group)) or self._unread(partition) for partition in partitions]
+        error = next((each for each in found if isinstance(each, AdapterError)), None)
+        return error or [each for each in found if isinstance(each, PartitionOffsets)]
+
+    def _unread(self, partition: str) -> AdapterError:
+        leader = self._leaders.get(partition, ABSENT)
+        if isinstance(leader, int):
+            reason = REASONS.get(leader, f"the broker answers with code {leader}")
+            return AdapterError(f'stream "{partition}" in {self._where} cannot be read: {reason}')
+        if self.errors:  # of the node that leads it, or that was asked for nothing else
+            return AdapterError("; ".join(self.errors))
+        text = f'the leader of stream "{partition}" is {leader.host}:{leader.port}, which no address of stream_url is'
+        return AdapterError(f"{text}: write one for each node", lasting=True)
+
+    @property
+    def _where(self) -> str:
+        return f'vhost "{self._vhost}"'
+
+
+def _offsets(
+    partition: str, first: StreamChunk | None, last: StreamChunk | None, stored: int | None
+) -> PartitionOffsets:
+    return PartitionOffsets(partition, first and first.first, last and last.last, stored)
+
+
+def _named(node: str) -> str:
+    return f"rabbitmq_stream at {node}"
+
+
+def _failed(error: Exception) -> str:
+    if isinstance(error, ValueError):
+        return f"sent something other than the stream protocol: {error}"
+    if isinstance(error, EOFError):
+        return "closed the connection: is it the address of the plugin rabbitmq_stream?"
+    return failure(error)

@@ -1,0 +1,78 @@
+"""The workers that clear the lag of a group within a goal, without a broker."""
+
+import math
+
+import pytest
+
+from hpad_adapters.clearing.goal import ClearingGoal
+from hpad_adapters.rabbitmq.stream_lag import StreamClearing
+from hpad_adapters.rabbitmq.streams import PartitionOffsets
+
+
+class Group:
+    """A group that reads one partition, whose messages arrive and are worked on at constant rates."""
+
+    def __init__(self, **goal: float) -> None:
+        self.now, self.last, self.stored = 0.0, -1, -1
+        self.goal = ClearingGoal(**({"seconds": 60.0, "service": 1.0} | goal))
+        self._clearing = StreamClearing(lambda: self.now)
+
+    def needed(self) -> float:
+        offsets = PartitionOffsets("invoices", 0, self.last, self.stored)
+        return self._clearing.workers("/", "app", self.goal, offsets, offsets.unread)
+
+    def after(self, seconds: float, arriving: float, done: float) -> float:
+        self.now += seconds
+        self.last += round(arriving * seconds)
+        self.stored = min(self.last, self.stored + round(done * seconds))
+        return self.needed()
+
+
+def test_a_backlog_takes_its_messages_times_their_time_over_the_goal():
+    assert Group().needed() == 0.0
+    assert Group().after(1, arriving=30, done=0) == pytest.approx(0.5)
+    assert Group(startup=30.0).after(1, arriving=30, done=0) == pytest.approx(1.0)
+    assert Group(service=4.0).after(1, arriving=30, done=0) == pytest.approx(2.0)
+
+
+def test_no_more_are_needed_than_messages_wait():
+    assert Group(service=600.0).after(1, arriving=2, done=0) == 2.0
+
+
+def test_what_is_usually_published_takes_workers_beside_the_backlog():
+    group = Group()
+    needed = [group.after(15, arriving=2, done=2) for _ in range(8)]
+    assert needed[-1] == pytest.approx(2.0)
+    assert group.after(1, arriving=120, done=0) == pytest.approx(2.0 + 120 / 60, rel=0.1)
+
+
+def test_a_backlog_is_due_within_the_goal_after_it_came():
+    group = Group()
+    first = group.after(1, arriving=60, done=0)
+    late = [group.after(15, arriving=0, done=0) for _ in range(3)]
+    assert first < late[0] < late[1] <= late[2] <= 2 * first
+
+
+def test_a_worker_that_keeps_up_with_the_goal_is_kept_until_the_backlog_is_gone():
+    group = Group()
+    asked = [group.after(1, arriving=60, done=0)]
+    while group.stored < group.last:
+        asked.append(group.after(5, arriving=0, done=1))
+    assert all(0 < each <= 1.01 for each in asked[:-1])
+    assert (asked[-1], group.now) == (0.0, 61.0)
+
+
+def test_a_stream_that_was_made_anew_has_no_past():
+    group = Group()
+    for _ in range(8):
+        group.after(15, arriving=10, done=0)
+    group.last = group.stored = -1
+    assert group.after(1, arriving=6, done=0) == pytest.approx(0.1)
+    assert not math.isnan(group.after(0, arriving=0, done=0))
+
+
+def test_messages_that_were_removed_unread_are_no_lag():
+    assert PartitionOffsets("a", 90, 99, 10).unread == 10
+    assert PartitionOffsets("a", 90, 99, 94).unread == 5
+    assert PartitionOffsets("a", 90, 99, None).unread == 10
+    assert PartitionOffsets("a", None, None, 10).unread == 0

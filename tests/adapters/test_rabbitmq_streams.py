@@ -1,0 +1,193 @@
+"""The lag of groups of consumers of streams, on a real broker and on nodes whose answers a test sets."""
+
+import asyncio
+import struct
+
+import msgspec
+import pytest
+from support import stream_client
+from support.stream_client import QUERY, SUBSCRIBE, UNSUBSCRIBE, answered, chunk, node, serving
+
+from hpad import testing
+from hpad.adapter import AdapterError, Member
+from hpad.lab.servers import ports
+from hpad_adapters.rabbitmq import RabbitMQ, Settings
+
+broker_test = pytest.mark.rabbitmq
+
+
+@pytest.fixture
+def source(rabbit):
+    def make(stream_url: object, **changed: object) -> RabbitMQ:
+        options = {"username": "hpad", "password": "hpad-lab", "request_timeout": "30s", "url": "http://127.0.0.1:1"}
+        return RabbitMQ(msgspec.convert({**options, "stream_url": stream_url, **changed}, Settings), rabbit)
+
+    return make
+
+
+def lag(stream: str, group: str = "app"):
+    return testing.external("stream_lag", f"stream={stream},group={group}")
+
+
+async def values(adapter: RabbitMQ, *queries):
+    return [each.message if isinstance(each, AdapterError) else each.values for each in await adapter.answer(queries)]
+
+
+async def store(broker, stream: str, offset: int, group: str = "app") -> None:
+    await asyncio.to_thread(stream_client.store, broker.stream_port, stream, group, offset)
+
+
+async def super_stream(broker, name: str, partitions: int) -> None:
+    streams = [f"{name}-{number}" for number in range(partitions)]
+    for stream in streams:
+        await broker.declare(name=stream, kind="stream")
+    exchange = {"name": name, "vhost": "/", "type": "direct", "durable": True, "auto_delete": False, "internal": False}
+    bindings = [
+        {"source": name, "vhost": "/", "destination": stream, "destination_type": "queue", "routing_key": stream}
+        | {"arguments": {"x-stream-partition-order": number}}
+        for number, stream in enumerate(streams)
+    ]
+    await broker.define(exchanges=[exchange | {"arguments": {"x-super-stream": True}}], bindings=bindings)
+
+
+@broker_test
+async def test_the_lag_is_what_lies_behind_the_stored_offset_also_without_consumers(broker, source):
+    stream = await broker.declare(kind="stream")
+    adapter = source(broker.stream_url)
+    await broker.publish(stream, 3)
+    await store(broker, stream, 0)
+    await store(broker, stream, 2, group="done")
+    # The stored offsets take offsets of the stream, too, and are not work of any group.
+    assert await values(adapter, lag(stream), lag(stream, "done")) == [(2_000,), (0,)]
+    await store(broker, stream, 2)
+    assert await values(adapter, lag(stream)) == [(0,)]
+
+
+@broker_test
+async def test_a_group_without_an_offset_is_never_taken_for_one_without_lag(broker, source):
+    stream = await broker.declare(kind="stream")
+    assert await values(source(broker.stream_url), lag(stream)) == [(0,)]
+    await broker.publish(stream, 3)
+    [refused] = await values(source(broker.stream_url), lag(stream))
+    assert refused.startswith(f'group "app" has stored no offset in stream "{stream}" (consumers with a name store')
+    for policy, count in (("earliest", 3_000), ("latest", 1_000)):
+        assert await values(source(broker.stream_url, offset_reset_policy=policy), lag(stream)) == [(count,)]
+
+
+@broker_test
+async def test_the_lag_of_a_super_stream_is_that_of_its_partitions(broker, source):
+    await super_stream(broker, "invoices", 2)
+    for number, count in ((0, 3), (1, 2)):
+        await broker.publish(f"invoices-{number}", count)
+        await store(broker, f"invoices-{number}", 0)
+    assert await values(source(broker.stream_url), lag("invoices")) == [(2_000, 1_000)]
+    work = testing.by_pod(lag("invoices"), [Member("pod", "10.0.0.1")])
+    [refused] = await values(source(broker.stream_url), work)
+    assert "does not know which pod works on one: leave out hpad.io/idle-first and hpad.io/keep-busy" in refused
+
+
+@broker_test
+async def test_what_is_no_stream_fails_with_the_reason_and_alone(broker, source):
+    stream, queue = await broker.declare(kind="stream"), await broker.declare()
+    found = await values(source(broker.stream_url), lag(stream), lag(queue), lag("nothing"))
+    absent = 'vhost "/" has no stream and no super stream "{}"'
+    assert found == [(0,), absent.format(queue), absent.format("nothing")]
+    queues = source("", url=broker.url)
+    [refused] = await values(queues, testing.external("queue_messages", f"queue={stream}"))
+    assert "is a stream: it keeps messages after they were read" in refused
+    assert "scale by stream_lag or stream_workers_to_clear" in refused
+
+
+@broker_test
+async def test_a_refused_user_and_another_server_are_told_apart(broker, source):
+    stream = await broker.declare(kind="stream")
+    await broker.publish(stream, 1)
+    (closed,) = ports.free(1)
+    monitor = {"username": "monitor", "password": "m0nitor:pw/ü"}
+    wrong = (
+        (source(broker.stream_url, **monitor), f'stream "{stream}" in vhost "/": the user has no permission to read'),
+        (source(broker.stream_url, password="no"), "refuses the user: wrong user name or password"),
+        (source(broker.stream_url, vhost="none"), "refuses the user: the user has no permission on the vhost, or"),
+        (source(f"rabbitmq-stream://127.0.0.1:{closed}"), f"rabbitmq_stream at rabbitmq-stream://127.0.0.1:{closed} "),
+        (source(broker.amqp_url.replace("amqp", "rabbitmq-stream")), "a frame of"),
+    )
+    for adapter, error in wrong:
+        [message] = await values(adapter, lag(stream))
+        assert error in message
+
+
+def holding(first: int, records: int, stored: int, data: int = 10):
+    """A node with one chunk."""
+
+    def answer(key: int, content: bytes) -> list[bytes]:
+        if key == SUBSCRIBE:
+            return [answered(key, content), chunk(first, records, data)]
+        return [answered(key, content, struct.pack(">Q", stored))] if key == QUERY else []
+
+    return answer
+
+
+async def test_each_stream_is_read_from_its_leader(source):
+    answers = holding(first=100, records=50, stored=139)
+    async with serving(node(answers, host="b", leader="a")) as follower, serving(node(answers, host="a")) as leader:
+        assert await values(source([follower, leader]), lag("invoices")) == [(10_000,)]
+        [message] = await values(source(follower), lag("invoices"))
+    assert message == (
+        'the leader of stream "invoices" is a:5552, which no address of stream_url is: write one for each node'
+    )
+
+
+@pytest.mark.parametrize(
+    ("answers", "error"),
+    [
+        (holding(0, 5, stored=9), 'group "app" has stored offset 9 in stream "invoices", whose last message has 4'),
+        (holding(0, 5, stored=0, data=5_000), "a chunk of 5049 bytes (max_bytes: 4096)"),
+        (lambda key, _: [stream_client.frame(UNSUBSCRIBE, b"")] if key == QUERY else [], "did not answer within"),
+        (lambda key, content: [answered(key, b"\0\0\0\7")] if key == QUERY else [], "an answer to request 7, not"),
+        (lambda key, content: [answered(key, content)] if key == QUERY else [], "an answer that ends too early"),
+        (lambda key, content: [b"\xff" * 100] if key == QUERY else [], "a frame of 4294967295 bytes"),
+        (lambda key, _: [stream_client.frame(0x16, b"\0\0\0\1\0\1" + stream_client.text("stop"))], "closed the"),
+    ],
+)
+async def test_what_the_protocol_does_not_allow_is_an_error(source, answers, error):
+    async with serving(node(answers)) as url:
+        [message] = await values(source(url, max_bytes=4_096, request_timeout="1s"), lag("invoices"))
+    assert error in message
+
+
+@pytest.mark.parametrize(
+    ("name", "selector", "error"),
+    [
+        ("stream_lag", "group=app", "no stream: write both, such as matchLabels: {stream: invoices, group: billing}"),
+        ("stream_lag", "stream=a", "no group: write both"),
+        ("stream_lag", "stream=a,group=app,queue=a", '"queue" is not a parameter of metrics of streams'),
+        ("stream_lag", "stream=a,group=app,goal=60s", '"goal" belongs to stream_workers_to_clear, not to the lag'),
+        ("stream_lag", "stream in (a,b),group=app", "write one value, such as stream=invoices"),
+        ("stream_workers_to_clear", "stream=a,group=app,service_time=1s", "goal: is missing"),
+        ("stream_workers_to_clear", "stream=a,group=app,goal=60s", "service_time: is missing; write how long"),
+        ("queue_messages", "stream=a", '"stream" belongs to stream_lag and stream_workers_to_clear'),
+        ("ours", "stream=a", '"stream" is set for this metric by hpad\'s configuration'),
+    ],
+)
+async def test_a_wrong_selector_is_answered_with_the_right_form(source, name, selector, error):
+    adapter = source("rabbitmq-stream://127.0.0.1:1", metrics={"ours": {"stream": "a", "group": "app"}})
+    [message] = await values(adapter, testing.external(name, selector))
+    assert error in message
+
+
+async def test_without_an_address_of_the_plugin_the_error_says_what_to_write(source):
+    [message] = await values(source(""), lag("invoices"))
+    assert "write stream_url in hpad's configuration of the source, such as stream_url: \"rabbitmq-stream://" in message
+
+
+def test_settings_that_fit_no_stream_are_refused():
+    for changed, error in (
+        ({"stream_url": "http://a:5552"}, "stream_url: "),
+        ({"stream_url": "rabbitmq-stream://a/vhost"}, "stream_url: ends in a path"),
+        ({"metrics": {"it": {"stream": "a", "queue": "b"}}}, "write only one of queue and stream"),
+        ({"metrics": {"it": {"stream": "a", "mode": "ready"}}}, "mode: of a stream there are lag and workers_to_clear"),
+        ({"metrics": {"it": {"stream": "a", "aggregate": "max"}}}, "aggregate: has no effect on a stream"),
+        ({"metrics": {"it": {"queue": "a", "offset_reset_policy": "latest"}}}, "offset_reset_policy: belongs to"),
+    ):
+        with pytest.raises(ValueError, match=error):
+            msgspec.convert({"url": "http://127.0.0.1:1"} | changed, Settings)
