@@ -14,6 +14,8 @@ from hpad_adapters.rabbitmq.settings import Settings
 
 _MAX_REASON = 200
 _JSON = "application/json"
+_WRONG_LOGIN = ("Login failed", "Not_Authorized")
+"""The reasons for a wrong user name or password in RabbitMQ 3.10, and in 4.0."""
 _REFUSALS = (400, 414)
 """Bad Request, and URI Too Long."""
 
@@ -100,7 +102,7 @@ class RabbitmqBroker:
         if not user:
             return f"{name} answered {status}: it requires a user; configure username and password_file"
         refused = f'{name} refused user "{user}" ({status}{detail})'
-        if "Login failed" in detail:
+        if any(reason in detail for reason in _WRONG_LOGIN):
             return f"{refused}: wrong user name or password"
         return (
             f'{refused}: it needs the tag "monitoring" and a permission on vhost "{vhost}", '
