@@ -18,7 +18,17 @@ from hpad_adapters.clearing.goal import ClearingGoal
 from hpad_adapters.clearing.workers import MOST_QUEUES
 from hpad_adapters.rabbitmq.clearing import QueueClearing
 from hpad_adapters.rabbitmq.metric import CLEARING, COUNTS
-from hpad_adapters.rabbitmq.queues import CLASSIC, STREAM, Details, RabbitmqQueue, ascending, field, named, tasks
+from hpad_adapters.rabbitmq.queues import (
+    CLASSIC,
+    QUORUM,
+    STREAM,
+    Details,
+    RabbitmqQueue,
+    ascending,
+    field,
+    named,
+    tasks,
+)
 from hpad_adapters.rabbitmq.settings import Settings
 
 
@@ -167,6 +177,7 @@ class Values:
         if mode == "utilisation":
             # The capacity is the share of time in which a message can be delivered at once. An empty queue has no load.
             # Without consumers RabbitMQ reports a capacity of 0, so a backlog is a full load.
+            _require_capacity(queue, where)
             return 1.0 - min(1.0, field(queue, "consumer_capacity", where)) if backlog else 0.0
         if mode == "drain_time" and not backlog:
             return 0.0
@@ -209,6 +220,13 @@ class Values:
         if details is None:
             return None
         return smoothed(details, self._smoothing) if self._smoothing else details.avg_rate
+
+
+def _require_capacity(queue: RabbitmqQueue, where: str) -> None:
+    """Raises AdapterError for a quorum queue: RabbitMQ 3.10 and 4.0 report that its busy consumers could take more."""
+    if queue.type == QUORUM:
+        reason = "RabbitMQ reports of a quorum queue that its consumers always have capacity; take drain_time"
+        raise AdapterError(f"{named(queue, where)} has no utilisation: {reason}", "spec")
 
 
 def _growth(queue: RabbitmqQueue, where: str) -> float:
