@@ -1,22 +1,25 @@
-"""`hpad cluster`: an embedded cluster on this machine, to try manifests on."""
+"""`hpad cluster`: an embedded cluster on this machine, to try manifests on, or for the workers of one machine."""
 
 import argparse
 import asyncio
 import contextlib
 import errno
+import functools
 import tempfile
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpad.api.text import shown
-from hpad.cli import numbers
+from hpad.cli import cluster_hpad, cluster_service, numbers
 from hpad.cli.output import Failure, WrongUse
 from hpad.daemon import process
+from hpad.files import stamps
 from hpad.manifests import documents, hpas
 from hpad.manifests.documents import Document
 
 if TYPE_CHECKING:
+    from hpad.lab.cluster import Cluster
     from hpad.settings.model import Settings
 
 DESCRIPTION = """\
@@ -28,6 +31,7 @@ files; -: of standard input), print how to reach the cluster with kubectl, and r
 
 This is a place to try things, not a replacement for Kubernetes: it has no authentication (unless --rbac), no isolation
 (a pod has all rights of your user), no scheduler, no network of its own and no images, and keeps nothing after its end.
+--service makes it a service for the workers of one machine.
 """
 EPILOG = """\
 examples:
@@ -77,6 +81,13 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--as", dest="user", metavar="USER", help="with --rbac and --hpad: hpad's user (default: an administrator)"
     )
+    parser.add_argument(
+        "--service",
+        type=Path,
+        metavar="FOLDER",
+        help="run as a service for one machine (docs/one-machine.md): authenticate requests, as with --rbac; keep the "
+        "objects in FOLDER; send the output of containers to the journal; on SIGHUP read the files again",
+    )
     parser.set_defaults(run=run)
 
 
@@ -88,45 +99,83 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _serve(args: argparse.Namespace) -> None:
+    from hpad.cli import flags
     from hpad.lab import autoscaler  # imported late, so that --help is quick
-    from hpad.lab.cluster import Cluster, tls, users
+    from hpad.lab.cluster import users
 
+    _check(args)
+    service = cluster_service.Service(functools.partial(_documents, args.files)) if args.service else None
+    documents = [] if service else await asyncio.to_thread(_documents, args.files)
+    seen = stamps(map(str, filter(None, [flags.config_file(args)])))  # before it is read: a later change is noticed
+    settings = _settings(args) if args.hpad else None
+    async with contextlib.AsyncExitStack() as stack:
+        # Signals first: Ctrl-C during the start must not leave files or processes behind.
+        stop = await stack.enter_async_context(process.stop_on_signals())
+        if service:
+            await stack.enter_async_context(service.notifying(settings))
+        own = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hpad-cluster-")))
+        cluster, path = await _started(args, settings, own, stack)
+        cluster.apply(autoscaler.definition())
+        if service:
+            await service.start(cluster)
+        else:
+            _print_address(cluster.url, path, rbac=args.rbac)
+        for document in documents:
+            _apply(cluster, document)
+        reloader = None
+        if settings is not None:
+            user = users.named(args.user) if args.user else users.ADMINISTRATOR
+            hpad_kubeconfig = await cluster.kubeconfig(own / "hpad.kubeconfig", user)
+            reading = functools.partial(_settings, args)
+            reloader = await stack.enter_async_context(cluster_hpad.running(settings, hpad_kubeconfig, reading, seen))
+        if service:
+            await stack.enter_async_context(service.running(reloader))
+        await stop.wait()
+        print("stopping", flush=True)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raises WrongUse for options that contradict each other. A service authenticates requests in any case."""
+    if args.service:
+        if args.pretend or not args.files or "-" in args.files:
+            raise WrongUse("--service runs processes, from files that it can read again: name them, without --pretend")
+        cluster_service.check_folder(args.service)
+        args.rbac = True
     if args.user and not (args.rbac and args.hpad):
         raise WrongUse("--as names hpad's user: it needs --hpad and --rbac")
     if args.config and not args.hpad:
         raise WrongUse("--config has hpad's settings: it needs --hpad")
-    documents = await asyncio.to_thread(_documents, args.files)
-    settings = _settings(args) if args.hpad else None
+
+
+async def _started(
+    args: argparse.Namespace, settings: "Settings | None", own: Path, stack: contextlib.AsyncExitStack
+) -> "tuple[Cluster, Path]":
+    """Starts the cluster, for as long as `stack` lasts; returns it and the path of its kubeconfig. Raises Failure."""
+    from hpad.lab.cluster import Cluster, SnapshotError, tls
+
     zero = args.scale_to_zero or (settings is not None and settings.tunables.gates.HPAScaleToZero)
-    async with contextlib.AsyncExitStack() as stack:
-        # Signals first: Ctrl-C during the start must not leave files or processes behind.
-        stop = await stack.enter_async_context(process.stop_on_signals())
-        own = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hpad-cluster-")))
-        path = own / "kubeconfig"
-        if args.kubeconfig is not None:
-            path = args.kubeconfig
-            await asyncio.to_thread(_check_kubeconfig, path)
-            stack.callback(path.unlink, missing_ok=True)
-        try:
-            files = await tls.made(own) if args.rbac else None
-            cluster = Cluster(
-                port=args.port, auto_ready=args.pretend, authorization=args.rbac, tls=files, scale_to_zero=zero
-            )
-            await stack.enter_async_context(cluster)
-            await cluster.kubeconfig(path)
-        except OSError as error:
-            taken = f"another process listens on port {args.port} already" if error.errno == errno.EADDRINUSE else ""
-            raise Failure(f"the cluster cannot be started: {taken or error.strerror or error}") from error
-        cluster.apply(autoscaler.definition())
-        _print_address(cluster.url, path, rbac=args.rbac)
-        for document in documents:
-            _apply(cluster, document)
-        if settings is not None:
-            user = users.named(args.user) if args.user else users.ADMINISTRATOR
-            hpad_kubeconfig = await cluster.kubeconfig(own / "hpad.kubeconfig", user)
-            await stack.enter_async_context(_hpad(settings, hpad_kubeconfig))
-        await stop.wait()
-        print("stopping", flush=True)
+    path = own / "kubeconfig"
+    if args.kubeconfig is not None:
+        path = args.kubeconfig
+        await asyncio.to_thread(_check_kubeconfig, path)
+        stack.callback(path.unlink, missing_ok=True)
+    try:
+        cluster = Cluster(
+            port=args.port,
+            auto_ready=args.pretend,
+            authorization=args.rbac,
+            tls=await tls.made(own) if args.rbac else None,
+            scale_to_zero=zero,
+            service=args.service / cluster_service.OBJECTS if args.service else None,
+        )
+        await stack.enter_async_context(cluster)
+        await cluster.kubeconfig(path)
+    except OSError as error:
+        taken = f"another process listens on port {args.port} already" if error.errno == errno.EADDRINUSE else ""
+        raise Failure(f"the cluster cannot be started: {taken or error.strerror or error}") from error
+    except SnapshotError as error:
+        raise Failure(f"the cluster cannot be started: {error}") from error
+    return cluster, path
 
 
 def _settings(args: argparse.Namespace) -> "Settings":
@@ -177,23 +226,3 @@ def _check_kubeconfig(file: Path) -> None:
         raise Failure(f"{file} exists already and is not from an earlier `hpad cluster`; name another file")
     if not file.absolute().parent.is_dir():
         raise Failure(f"{file} cannot be written: {file.absolute().parent} is no folder")
-
-
-@contextlib.asynccontextmanager
-async def _hpad(settings: "Settings", kubeconfig: Path) -> AsyncIterator[None]:
-    """Runs hpad on the cluster of the kubeconfig; raises Failure if it cannot start."""
-    from hpad.daemon import app, logs
-    from hpad.kube.auth.kubeconfig import load_cluster_config
-    from hpad.records.format import RecordingError
-    from hpad.serve import server
-
-    logs.configure(settings.log_level, settings.log_format)
-    daemon = app.App(settings, cluster_config=await asyncio.to_thread(load_cluster_config, str(kubeconfig)))
-    try:
-        await daemon.start()
-    except (server.ServeError, RecordingError) as error:
-        raise Failure(f"hpad cannot be started: {error}") from error
-    try:
-        yield
-    finally:
-        await daemon.stop()

@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import socket
+import ssl
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -70,7 +72,8 @@ async def command(*arguments: str, **environment: str) -> AsyncIterator[asyncio.
 
 def ask(kubeconfig: Path, path: str) -> dict:
     url = json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    trust = urllib.request.HTTPSHandler(context=ssl._create_unverified_context())
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), trust)
     with opener.open(url + path, timeout=AT_LAST) as answer:
         return json.load(answer)
 
@@ -119,6 +122,47 @@ async def test_the_command_prints_its_kubeconfig_and_limits_and_runs_hpad(tmp_pa
     names = ("deployment/web", "autoscaler/asleep", "horizontalpodautoscaler/web")
     assert "".join(f"applied:    {name}\n" for name in names) in output
     assert process.returncode == 0
+
+
+def service(seconds: int, name: str = "web") -> str:
+    labels = {"app": name}
+    container = {"name": "app", "command": ["sleep", f"{seconds}{MARK}"]}
+    template = {"metadata": {"labels": labels}, "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    return json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec})
+
+
+async def test_a_service_reloads_its_files_and_keeps_its_objects_when_it_is_killed(tmp_path):
+    state, web, other, kubeconfig = (tmp_path / name for name in ("state", "web.json", "other.json", "kubeconfig"))
+    state.mkdir()
+    arguments = ("--service", str(state), "--kubeconfig", str(kubeconfig), str(tmp_path))
+    web.write_text(service(7301))
+    other.write_text(service(7302, "other"))
+    async with command(*arguments) as process:
+        await until(lambda: sleepers() == {"7301", "7302"})
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            await asyncio.to_thread(ask, kubeconfig, "/api/v1/pods")
+        with refused.value as answer:
+            assert answer.code == 403
+        web.write_text(service(7303))
+        other.unlink()
+        process.send_signal(signal.SIGHUP)
+        await until(lambda: sleepers() == {"7303"})
+        web.write_text(service(7304).replace('"containers"', '"volumes": [{"name": "x"}], "containers"'))
+        process.send_signal(signal.SIGHUP)
+        output = await read_until(process.stderr, "volumes is not supported")
+        assert f"{web}:1: spec.template.spec.volumes is not supported" in output
+        kept = state / "objects.json"
+        await until(lambda: kept.exists() and f"7303{MARK}" in kept.read_text())
+        process.kill()
+        await process.wait()
+        await until(lambda: not sleepers())
+    async with command(*arguments) as process:
+        await until(lambda: sleepers() == {"7303"})
+        process.terminate()
+        await process.wait()
+    assert process.returncode == 0
+    assert not sleepers()
 
 
 ZERO = """\

@@ -14,6 +14,8 @@ from hpad import settings
 from hpad.daemon import app
 
 UNITS = ("hpad.service", "hpad@.service")
+CLUSTER = "hpad-cluster.service"
+INSTALLED = ("hpad.service", "hpad@staging.service", CLUSTER)
 MOST_EXPOSED = 1.5
 PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN = 65, 1
 needs_systemd = pytest.mark.skipif(
@@ -36,7 +38,7 @@ def unit(root: Path, name: str) -> dict[str, str]:
 @pytest.fixture
 def installed(root: Path, tmp_path: Path) -> Path:
     """Returns a folder with the units and an existing executable, because systemd checks for it."""
-    for name in UNITS:
+    for name in (*UNITS, CLUSTER):
         text = (root / "systemd" / name).read_text(encoding="utf-8")
         executable = text.partition("ExecStart=")[2].split()[0]
         target = tmp_path / name.replace("@.", "@staging.")
@@ -45,14 +47,14 @@ def installed(root: Path, tmp_path: Path) -> Path:
 
 
 @needs_systemd
-@pytest.mark.parametrize("name", ["hpad.service", "hpad@staging.service"])
+@pytest.mark.parametrize("name", INSTALLED)
 def test_systemd_accepts_the_units(installed: Path, name: str) -> None:
     done = subprocess.run(["systemd-analyze", "verify", str(installed / name)], capture_output=True, text=True)
     assert (done.returncode, done.stdout, [line for line in done.stderr.splitlines() if "hpad" in line]) == (0, "", [])
 
 
 @needs_systemd
-@pytest.mark.parametrize("name", ["hpad.service", "hpad@staging.service"])
+@pytest.mark.parametrize("name", INSTALLED)
 def test_exposure_is_low(installed: Path, name: str) -> None:
     command = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(installed / name)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -74,6 +76,21 @@ def test_hpad_accepts_the_command_of_the_unit(
     assert command == "/opt/hpad/bin/hpad"
     assert "$" not in line
     assert parsed(arguments).kubeconfig == str(tmp_path / "kubeconfig")
+
+
+def test_hpad_accepts_the_command_of_the_cluster(root: Path, tmp_path: Path) -> None:
+    """With an empty folder of manifests: the command is read, and asks for files."""
+    shutil.copy(root / "config/hpad.yaml", tmp_path / "hpad.yaml")
+    (tmp_path / "workers").mkdir()
+    service = unit(root, CLUSTER)
+    line = service["ExecStart"]
+    for folder in ("CONFIGURATION_DIRECTORY", "STATE_DIRECTORY", "RUNTIME_DIRECTORY"):
+        line = line.replace(f"${{{folder}}}", str(tmp_path))
+    command, *arguments = shlex.split(line)
+    assert (command, "$" in line) == ("/opt/hpad/bin/hpad", False)
+    done = subprocess.run([sys.executable, "-m", "hpad", *arguments], capture_output=True, text=True)
+    assert (done.returncode, "the folder has no file that ends in" in done.stderr) == (1, True), done.stderr
+    assert (service["KillMode"], service["OOMPolicy"], service["Delegate"]) == ("mixed", "continue", "cpu memory")
 
 
 def test_the_variables_of_the_environment_file_are_settings(root: Path) -> None:

@@ -1,8 +1,9 @@
 """An API server inside the process, with controllers, and pods as local processes.
 
-For the demo, for tests and for trying a manifest. It does not replace Kubernetes: it has no scheduler, no images, no
-network and no persistence; it serves the kinds of `resources` only, and authenticates and authorizes only when
-`authorization` is on. Its responses are those of a Kubernetes 1.36 API server.
+For the demo, for tests, for trying a manifest, and for workers of one machine (`Cluster(service=...)`). It does not
+replace Kubernetes: it has no scheduler, no images and no network, and persistence only as a service; it serves the
+kinds of `resources` only, and authenticates and authorizes only when `authorization` is on. Its responses are those of
+a Kubernetes 1.36 API server.
 
 Limits:
 - Discovery lists the subresources attach, exec, portforward, proxy, binding, eviction, ephemeralcontainers, resize,
@@ -20,5 +21,6 @@ Limits:
 from hpad.lab.cluster.cluster import Cluster
 from hpad.lab.cluster.errors import ApiError
 from hpad.lab.cluster.resources import Resource, ScalePaths
+from hpad.lab.cluster.snapshots import SnapshotError
 
-__all__ = ["ApiError", "Cluster", "Resource", "ScalePaths"]
+__all__ = ["ApiError", "Cluster", "Resource", "ScalePaths", "SnapshotError"]

@@ -12,12 +12,15 @@ from typing import Self
 from hpad import clock as clocks
 from hpad.lab.cluster import (
     authenticator,
+    cgroups,
     definitions,
     deployments,
     discovery,
     errors,
     faults,
+    files,
     garbage,
+    hosts,
     kubeconfig,
     node,
     patches,
@@ -30,6 +33,7 @@ from hpad.lab.cluster import (
     resources,
     reviews,
     server,
+    snapshots,
     statefulsets,
     store,
     usage,
@@ -42,6 +46,10 @@ from hpad.lab.cluster import kubelet as kubelets
 from hpad.lab.cluster import tls as https
 from hpad.lab.cluster.listener import Listener
 from hpad.lab.cluster.resources import Object, Resource, copied
+
+_SERVICE_HISTORY = 1_000
+"""Changes that a service keeps for watches; each takes a few kB."""
+_EXPIRE_SECONDS = 60.0
 
 
 class Cluster:
@@ -62,6 +70,9 @@ class Cluster:
       every request is that of the administrator.
     - `tokens`: bearer tokens and their users, beside those that `token` creates.
     - `tls`: serve HTTPS with these files, and authenticate client certificates.
+    - `service`: keeps objects in this file over restarts, and runs processes as `Host.is_service` says; pods stop
+      within their own grace periods, and memory stays bounded for months. `limits_apply` says whether limits of
+      containers are enforced.
     - `directory`: holds working directories and logs of containers; by default a temporary one, removed at the end.
     """
 
@@ -78,6 +89,7 @@ class Cluster:
         grace_seconds: float = 5.0,
         history_limit: int = 20_000,
         scale_to_zero: bool = False,
+        service: Path | None = None,
         directory: Path | None = None,
         kinds: Iterable[Resource] = (),
         authorization: bool = False,
@@ -86,18 +98,21 @@ class Cluster:
         clock: clocks.Clock | None = None,
     ) -> None:
         self.clock = clock or clocks.SystemClock()
-        self.store = store.Store(history_limit)
+        self.store = store.Store(history_limit if service is None else _SERVICE_HISTORY)
         self.registry = resources.Registry((*resources.BUILT_IN, *kinds))
         rbac.register(self.registry)
         reviews.register(self.registry)
         self.users = users.Users(tokens)
         self.writer = writes.Writer(self.store, self.clock, scale_to_zero)
+        self.files = files.Files(self.writer, self.registry)
         self._events = recorder.Recorder(self.store, self.clock)
         self.hub = watches.Hub(self.store, bookmark_seconds)
-        self.log = request_log.RequestLog()
+        self.log = request_log.RequestLog(keeps_writes=service is None)
         self.faults = faults.Faults(self.hub, self.clock)
         self.url = ""
         self.directory = directory
+        self.limits_apply = self.was_restored = False
+        self._snapshot = None if service is None else snapshots.Snapshot(service, self.store, self.registry, self.clock)
         self._port = port
         self._authorization = authorization
         self._tls = tls
@@ -108,7 +123,7 @@ class Cluster:
         self._resync_seconds = resync_seconds
         self._grace_seconds = grace_seconds
         self._kubelet: kubelets.Kubelet | None = None
-        self.usage = usage.Usage(self.clock, sampling_seconds, self._roots, self._simulated)
+        self.usage = usage.Usage(self.clock, sampling_seconds, self._roots, self._simulated, self._measure)
         self._server = server.Server(
             self.store,
             self.registry,
@@ -125,7 +140,7 @@ class Cluster:
         )
         self._listener: Listener | None = None
         self._loop: loops.Loop | None = None
-        self._sampler: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -139,10 +154,17 @@ class Cluster:
     def _roots(self) -> dict[int, tuple[str, str, str]]:
         return self._kubelet.roots() if self._kubelet else {}
 
+    def _measure(self, pids: Iterable[int]) -> dict[int, tuple[float, int]]:
+        return self._kubelet.host.usage(pids) if self._kubelet else {}
+
     def _simulated(self) -> list[tuple[str, str, str]]:
         return self._kubelet.simulated() if self._kubelet else []
 
     def _folder(self, pod: Object) -> Path | None:
+        """Returns the folder with the logs of a pod, None without processes; raises ApiError 400 in a service."""
+        if self._snapshot is not None:
+            command = f"journalctl -t {pod['metadata']['name']}"
+            raise errors.bad_request(f"the output of this pod is in the journal of the machine: {command}")
         return self._kubelet.folder(pod) if self._kubelet else None
 
     async def start(self) -> None:
@@ -161,6 +183,9 @@ class Cluster:
                 self.apply(default)
         self.store.subscribe(garbage.Collector(self.writer).on_change)
         self.store.subscribe(definitions.Definitions(self.registry, self.writer).on_change)
+        if self._snapshot is not None:
+            self.was_restored = await self._snapshot.restore()
+            self._tasks += [asyncio.create_task(self._snapshot.run()), asyncio.create_task(self._expire())]
         if self._auto_ready or self._runs_processes:
             self.apply(node.manifest(discovery.VERSION["gitVersion"], self.clock.now()))
             self.apply(node.lease())
@@ -178,10 +203,13 @@ class Cluster:
         if self.directory is None:
             self.directory = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="hpad-lab-"))
         reaping = reaper.Reaper(str(uuid.uuid4()), self.directory if self._own_directory else None)
-        self._kubelet = kubelets.Kubelet(self.writer.by(kubelets.AUTHOR), self.directory, reaping, self._events)
+        groups = await asyncio.to_thread(cgroups.Groups.delegated) if self._snapshot else None
+        self.limits_apply = groups is not None
+        host = hosts.Host(reaping, self._snapshot is not None, groups)
+        self._kubelet = kubelets.Kubelet(self.writer.by(kubelets.AUTHOR), self.directory, host, self._events)
         await reaping.start()
         self.store.subscribe(self._kubelet.on_change)
-        self._sampler = asyncio.create_task(self.usage.run())
+        self._tasks.append(asyncio.create_task(self.usage.run()))
 
     def _start_controllers(self) -> None:
         events = self._events
@@ -201,16 +229,32 @@ class Cluster:
         """
         if self._loop is not None:
             await self._loop.stop()
-        if self._sampler is not None:
-            self._sampler.cancel()
-            await asyncio.gather(self._sampler, return_exceptions=True)
         if self._kubelet is not None:
-            await self._kubelet.stop(self._grace_seconds)
+            await self._kubelet.stop(None if self._snapshot else self._grace_seconds)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._snapshot is not None and self._listener is not None:
+            await self._snapshot.save()
         if self._listener is not None:
             self._server.release()
             await asyncio.shield(self._listener.close())
         if self._own_directory and self.directory is not None:
             await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
+
+    async def _expire(self) -> None:
+        while True:
+            await self.clock.sleep(_EXPIRE_SECONDS)
+            self.expire_events()
+
+    def expire_events(self) -> None:
+        """Removes events that are an hour old. A service does so each minute."""
+        self._events.expire()
+
+    @property
+    def longest_grace(self) -> float:
+        """Returns the seconds after which the last process is killed when a service stops now."""
+        return self._kubelet.longest_grace() if self._kubelet else 0.0
 
     async def kubeconfig(self, path: Path, user: users.User = users.ADMINISTRATOR) -> Path:
         """Writes a kubeconfig for this cluster, with a token of `user` if the cluster authenticates."""

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from hpad import clock as clocks
-from hpad.lab.cluster import podlogs, probes, procfs, reaper, selectors, strategy
+from hpad.lab.cluster import cgroups, hosts, probes, procfs, reaper, selectors, strategy
 from hpad.lab.cluster.resources import Object
 
-FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 10.0
-"""Seconds before a restart; the delay doubles from the first to the longest (a real kubelet: 10 s to 5 min)."""
+STEADY_SECONDS = 600.0
+"""A run of this length makes the next delay before a restart the first one again, as in a kubelet."""
 
 _NOT_STARTED = 128
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
@@ -53,7 +53,7 @@ class Container:
     changed: Callable[[], None]
     record_normal: Callable[[str, str], None]
     record_warning: Callable[[str, str], None]
-    reaping: reaper.Reaper
+    host: hosts.Host
     state: Object = field(default_factory=lambda: {"waiting": {"reason": "ContainerCreating"}})
     last_state: Object = field(default_factory=dict)
     restarts: int = 0
@@ -85,11 +85,15 @@ class Container:
         if self.is_simulated:
             await self._simulate()
             return
-        backoff = FIRST_BACKOFF
+        first, longest = self.host.backoff
+        backoff = first
         metadata = self.pod["metadata"]
         pod = f"{metadata['name']}_{metadata.get('namespace', '')}({metadata['uid']})"
         while self._stop_at is None:
+            began = self.clock.monotonic()
             code = await self._run_once()
+            if self.clock.monotonic() - began >= STEADY_SECONDS:
+                backoff = first
             if self._stop_at is not None or not self._restarts_after(code):
                 return
             self.last_state = {name: each for name, each in self.state.items() if name == "terminated"}
@@ -97,7 +101,7 @@ class Container:
             self._set_state({"waiting": {"reason": "CrashLoopBackOff", "message": message}})
             self.record_warning("BackOff", f"Back-off restarting failed container {self.name} in pod {pod}")
             await self._wait(backoff)
-            backoff = min(LONGEST_BACKOFF, backoff * 2)
+            backoff = min(longest, backoff * 2)
             self.restarts += self._stop_at is None
 
     def _restarts_after(self, code: int) -> bool:
@@ -123,14 +127,17 @@ class Container:
 
     async def _run_once(self) -> int:
         """Runs the process once and returns its exit code, 128 when it could not be started."""
+        group = None
         try:
-            process = await self._start()
+            group = await self.host.enter(self._group, self.spec.get("resources") or {})
+            process = await self._start(group)
         except OSError as problem:
+            await _remove(group)
             return self._start_failed(problem)
         self.record_normal("Created", f"Created container: {self.name}")
         self.record_normal("Started", f"Started container {self.name}")
         self.pid = process.pid
-        self.reaping.began(process.pid)
+        self.host.began(process.pid, group)
         started = strategy.timestamp(self.clock.now())
         probe = self.spec.get("readinessProbe")
         self.ready = probe is None
@@ -141,10 +148,12 @@ class Container:
             prober.cancel()
             await asyncio.gather(prober, return_exceptions=True)
         await self._sweep(process.pid)
-        self.reaping.ended(process.pid)
+        self.host.ended(process.pid)
+        is_out_of_memory = group is not None and await asyncio.to_thread(group.is_out_of_memory)
+        await _remove(group)
         self.pid, self.ready = None, False
         ended = {"startedAt": started, "finishedAt": strategy.timestamp(self.clock.now())}
-        reason = "Completed" if code == 0 else "Error"
+        reason = "OOMKilled" if is_out_of_memory else "Completed" if code == 0 else "Error"
         self._set_state({"terminated": {"exitCode": _exit_code(code), "reason": reason, **ended}})
         return code
 
@@ -159,14 +168,21 @@ class Container:
         self.record_warning("Failed", f"Error: {message}")
         return _NOT_STARTED
 
-    async def _start(self) -> asyncio.subprocess.Process:
+    @property
+    def _group(self) -> str:
+        """The name of the container's cgroup."""
+        return f"{self.directory.name}_{self.name}"
+
+    async def _start(self, group: cgroups.Group | None) -> asyncio.subprocess.Process:
         variables = environment(self.pod, self.spec)
         argv = [*self.spec["command"], *(self.spec.get("args") or [])]
         argv = [_expanded(str(word), variables) for word in argv]
         base = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.directory)}
-        env = {**base, **variables, procfs.MARKER: self.mark, reaper.MARKER: self.reaping.mark}
+        env = {**base, **variables, procfs.MARKER: self.mark, reaper.MARKER: self.host.reaping.mark}
         cwd = str(self.spec.get("workingDir") or self.directory)
-        log = await asyncio.to_thread(podlogs.begin, self.directory, self.name)
+        if group is not None:
+            argv = await asyncio.to_thread(hosts.inside, group, argv, env["PATH"], cwd)
+        log = await asyncio.to_thread(self.host.output, self.directory, self.name, self._identifier)
         try:
             return await asyncio.create_subprocess_exec(
                 *argv,
@@ -179,6 +195,12 @@ class Container:
             )
         finally:
             log.close()
+
+    @property
+    def _identifier(self) -> str:
+        """The identifier of the output in the journal: the pod, with the container if it has several."""
+        pod = str(self.pod["metadata"]["name"])
+        return pod if len(self.pod["spec"]["containers"]) == 1 else f"{pod}/{self.name}"
 
     async def _supervise(self, process: asyncio.subprocess.Process) -> int:
         try:
@@ -250,6 +272,11 @@ class Container:
 def _exit_code(code: int) -> int:
     """Converts the code of asyncio to that of a shell: 128 + the signal for a process that was killed."""
     return 128 - code if code < 0 else code
+
+
+async def _remove(group: cgroups.Group | None) -> None:
+    if group is not None:
+        await asyncio.to_thread(group.remove)
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:

@@ -51,6 +51,7 @@ class Loop:
 
     def start(self) -> None:
         self._unsubscribe = self._store.subscribe(self._on_change)
+        self._add_all()
         self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._resync())]
 
     async def stop(self) -> None:
@@ -105,6 +106,9 @@ class Loop:
     async def _resync(self) -> None:
         while True:
             await self._clock.sleep(self._resync_seconds)
-            for resource, controller in self._by_resource.items():
-                for obj in self._store.objects(resource):
-                    self._add((controller, key_of(obj)))
+            self._add_all()
+
+    def _add_all(self) -> None:
+        for resource, controller in self._by_resource.items():
+            for obj in self._store.objects(resource):
+                self._add((controller, key_of(obj)))

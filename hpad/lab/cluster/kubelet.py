@@ -1,11 +1,12 @@
 """Two kubelets: one runs pods as local processes, the other only makes their objects ready."""
 
 import asyncio
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpad.lab.cluster import node, ownership, pods, reaper, recorder, strategy
+from hpad.lab.cluster import hosts, node, ownership, pods, recorder, strategy
 from hpad.lab.cluster.containers import Container
 from hpad.lab.cluster.resources import PODS, Object
 from hpad.lab.cluster.store import Change, key_of
@@ -22,7 +23,7 @@ class PodRunner:
     writer: Writer
     pod: Object
     directory: Path
-    reaping: reaper.Reaper
+    host: hosts.Host
     events: recorder.Recorder
     containers: list[Container] = field(init=False)
 
@@ -36,7 +37,7 @@ class PodRunner:
                 self.report,
                 self._record_normal,
                 self._record_warning,
-                self.reaping,
+                self.host,
             )
             for spec in self.pod["spec"]["containers"]
         ]
@@ -102,6 +103,10 @@ class PodRunner:
             self.writer.store.remove(PODS, *key_of(current))
 
 
+def _grace(pod: Object) -> float:
+    return float(pod["spec"].get("terminationGracePeriodSeconds", 30))
+
+
 def _phase(statuses: Iterable[Object]) -> str:
     states = [(status["state"], status["restartCount"], status["lastState"]) for status in statuses]
     if all("terminated" in state for state, _, _ in states):
@@ -130,7 +135,7 @@ class Kubelet:
 
     writer: Writer
     directory: Path
-    reaping: reaper.Reaper
+    host: hosts.Host
     events: recorder.Recorder
     runners: dict[str, PodRunner] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -157,7 +162,7 @@ class Kubelet:
         uid = pod["metadata"]["uid"]
         if self._stopping or current is None or current["metadata"]["uid"] != uid:
             return
-        runner = PodRunner(self.writer, current, self.folder(pod), self.reaping, self.events)
+        runner = PodRunner(self.writer, current, self.folder(pod), self.host, self.events)
         self.runners[uid] = runner
         if "deletionTimestamp" in current["metadata"]:
             runner.stop(current["metadata"].get("deletionGracePeriodSeconds", 0))
@@ -174,6 +179,8 @@ class Kubelet:
             await runner.run()
         finally:
             del self.runners[uid]
+            if self.host.is_service:
+                await asyncio.to_thread(shutil.rmtree, runner.directory, ignore_errors=True)
 
     def roots(self) -> dict[int, tuple[str, str, str]]:
         """Maps the pid of the main process of each running container to (namespace, pod, container)."""
@@ -193,14 +200,18 @@ class Kubelet:
             if container.is_simulated and "running" in container.state
         ]
 
-    async def stop(self, grace: float) -> None:
-        """Stops every process, by SIGKILL after `grace` seconds; returns when none is left."""
+    def longest_grace(self) -> float:
+        """Returns the seconds after which the last of the pods is killed by SIGKILL when all are stopped now."""
+        return max((_grace(runner.pod) for runner in self.runners.values()), default=0.0)
+
+    async def stop(self, grace: float | None) -> None:
+        """Stops every process, by SIGKILL after `grace` seconds, or its pod's own grace; returns when none is left."""
         self._stopping = True
         for runner in list(self.runners.values()):
-            runner.stop(grace)
+            runner.stop(_grace(runner.pod) if grace is None else grace)
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.reaping.stop()
+        await self.host.reaping.stop()
 
 
 @dataclass(eq=False, slots=True)

@@ -3,6 +3,7 @@
 import contextlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final
 
 from hpad import clock as clocks
@@ -12,6 +13,8 @@ from hpad.lab.cluster.store import Key, Store, key_of
 
 NORMAL, WARNING = "Normal", "Warning"
 LIMIT: Final = 2000
+KEPT: Final = timedelta(hours=1)
+"""How long `expire` keeps an event, as a Kubernetes API server does (--event-ttl)."""
 """Number of controllers' events kept; a Kubernetes API server keeps them for an hour instead."""
 
 
@@ -41,6 +44,13 @@ class Recorder:
         if len(self._known) > LIMIT:
             self._remove(self._known.popitem(last=False)[1])
 
+    def expire(self) -> None:
+        """Removes the events, also those of clients, that have not been written for an hour."""
+        oldest = strategy.timestamp(self.clock.now() - KEPT)
+        for event in self.store.objects(EVENTS):
+            if _last(event) < oldest:
+                self._remove(key_of(event))
+
     def _event(self, component: str, about: dict[str, Any], reason: str, message: str, kind: str) -> Object:
         now = self.clock.now()
         name = f"{about['name']}.{int(now.timestamp() * 1e9) + self.store.revision:x}"
@@ -64,6 +74,13 @@ class Recorder:
     def _remove(self, key: Key) -> None:
         with contextlib.suppress(errors.ApiError):  # a client may have deleted it, or its namespace
             self.store.remove(EVENTS, *key)
+
+
+def _last(event: Object) -> str:
+    """Returns when an event was last written (RFC 3339); a series of events.k8s.io has its own field."""
+    series = event.get("series") or {}
+    times = series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime")
+    return str(next(filter(None, times), event["metadata"]["creationTimestamp"]))
 
 
 def _reference(resource: Resource, obj: Object) -> dict[str, Any]:

@@ -21,7 +21,8 @@ class Write:
 class RequestLog:
     """`writes` in order, and `requests` by (verb, resource, subresource), e.g. ("get", "deployments", "scale")."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_writes: bool = True) -> None:
+        self.keeps_writes = keeps_writes
         self.writes: list[Write] = []
         self.requests: Counter[tuple[str, str, str]] = Counter()
 

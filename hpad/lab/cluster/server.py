@@ -90,7 +90,7 @@ class Server:
             response = _refusal(problem)
         except TimeoutError:
             response = _refusal(errors.timed_out())
-        if address is not None and verb in _WRITING:
+        if address is not None and verb in _WRITING and self.log.keeps_writes:
             self._log_write(request, address, verb, response.status)
         return response
 

@@ -121,6 +121,10 @@ class Store:
 
         return unsubscribe
 
+    def continue_from(self, revision: int) -> None:
+        """Continues an earlier store: its resourceVersions were up to `revision`, and older ones get 410."""
+        self.revision = self._floor = revision
+
     def compact(self) -> None:
         """Drops the history, so that an older resourceVersion gets 410."""
         self._history.clear()

@@ -27,7 +27,7 @@ async def made(folder: Path) -> Files:
     """Creates a self-signed certificate for a server on loopback with openssl; raises OSError if that fails."""
     files = Files(folder / "server.crt", folder / "server.key", folder / "server.crt")
     command = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    named = ("-days", "365", "-subj", "/CN=hpad-lab", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost")
+    named = ("-days", "3650", "-subj", "/CN=hpad-lab", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost")
     usage = ("-addext", "keyUsage=critical,digitalSignature,keyCertSign")
     process = await asyncio.create_subprocess_exec(
         *(*command, *named, *usage, "-keyout", str(files.key), "-out", str(files.certificate)),

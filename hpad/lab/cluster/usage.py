@@ -1,7 +1,7 @@
 """CPU and memory usage of pods for metrics.k8s.io: measured from process trees, or set by a test."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -33,7 +33,8 @@ class Usage:
     """Samples usage every `interval` seconds; a pod has no metrics before its first full interval.
 
     `roots` returns the pids of running containers, `simulated` the running containers without a process, both with
-    (namespace, pod, container). The second sample completes the first interval, as in metrics-server.
+    (namespace, pod, container). `measure`, called in a thread, maps pids to CPU seconds and bytes. The second sample
+    completes the first interval, as in metrics-server.
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class Usage:
         interval: float,
         roots: Callable[[], dict[int, tuple[str, str, str]]] = dict,
         simulated: Callable[[], list[tuple[str, str, str]]] = list,
+        measure: Callable[[Iterable[int]], dict[int, tuple[float, int]]] = procfs.usage,
     ) -> None:
         self._clock = clock
         self._interval = interval
         self._roots = roots
         self._simulated = simulated
+        self._measure = measure
         self._samples: dict[Hashable, _Sample] = {}
         self._measured: dict[str, Reading] = {}
         self._fixed: dict[str, Reading | Containers] = {}
@@ -69,11 +72,11 @@ class Usage:
             await self._clock.sleep(self._interval)
 
     async def sample(self) -> None:
-        """Reads /proc once. CPU is the difference from the previous sample."""
+        """Measures once. CPU is the difference from the previous sample."""
         processes, simulated = self._roots(), self._simulated()
         found: dict[Hashable, tuple[float, int]] = {names: (0.0, 0) for names in simulated}
         if processes:
-            found.update((await asyncio.to_thread(procfs.usage, list(processes))).items())
+            found.update((await asyncio.to_thread(self._measure, list(processes))).items())
         roots: dict[Hashable, tuple[str, str, str]] = {names: names for names in simulated}
         roots.update(processes.items())
         at, now = self._clock.monotonic(), self._clock.now()
