@@ -51,12 +51,13 @@ class Service:
     async def start(self, cluster: "Cluster") -> None:
         """Applies the files; if they are invalid, the objects of before the restart stay, or Failure is raised."""
         self._cluster = cluster
+        has_earlier = any(cluster.files.earlier())
         if not cluster.limits_apply:
             LOG.warning(_NO_LIMITS)
         try:
             await self._apply(cluster)
         except Failure as error:
-            if not cluster.was_restored:
+            if not has_earlier:
                 raise
             LOG.error("the files are not applied; the objects of before the restart stay", problem=str(error))
 
@@ -99,7 +100,10 @@ class Service:
                 cluster.files.check(document.value)
             except (ApiError, ValueError) as error:
                 raise Failure(f"{document.file}:{document.line}: {error}") from error
-        changed, removed = cluster.files.apply([document.value for document in documents])
+        try:
+            changed, removed = cluster.files.apply([document.value for document in documents])
+        except ApiError as error:
+            raise Failure(f"applied in part only: {error}") from error
         LOG.info("files applied", objects=len(documents), changed=changed, removed=removed)
 
     async def _ready(self) -> None:

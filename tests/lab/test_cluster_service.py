@@ -69,6 +69,7 @@ async def test_files_change_and_remove_only_what_is_theirs(start):
     assert cluster.files.apply([first, deployment("old")]) == (["deployment/mail", "deployment/old"], [])
     cluster.apply({**deployment(), "spec": {**deployment()["spec"], "replicas": 5}})
     assert cluster.files.apply([deployment()]) == (["deployment/mail"], ["deployment/old"])
+    assert [obj["metadata"]["name"] for _, obj in cluster.files.earlier()] == ["mail"]
     spec = cluster.get("deployments", "mail")["spec"]
     assert spec["replicas"] == 5
     assert "env" not in spec["template"]["spec"]["containers"][0]

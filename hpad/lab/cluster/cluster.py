@@ -111,7 +111,7 @@ class Cluster:
         self.faults = faults.Faults(self.hub, self.clock)
         self.url = ""
         self.directory = directory
-        self.limits_apply = self.was_restored = False
+        self.limits_apply = False
         self._snapshot = None if service is None else snapshots.Snapshot(service, self.store, self.registry, self.clock)
         self._port = port
         self._authorization = authorization
@@ -184,7 +184,7 @@ class Cluster:
         self.store.subscribe(garbage.Collector(self.writer).on_change)
         self.store.subscribe(definitions.Definitions(self.registry, self.writer).on_change)
         if self._snapshot is not None:
-            self.was_restored = await self._snapshot.restore()
+            await self._snapshot.restore()
             self._tasks += [asyncio.create_task(self._snapshot.run()), asyncio.create_task(self._expire())]
         if self._auto_ready or self._runs_processes:
             self.apply(node.manifest(discovery.VERSION["gitVersion"], self.clock.now()))

@@ -34,6 +34,7 @@ class Files:
         Creates the namespace if needed, and changes nothing else.
         """
         resource, _ = self._resource(manifest)
+        self._key(resource, manifest)
         for path in admission.unknown_fields(resource, manifest):
             raise ValueError(f"unknown field {path}")
         schema = schemas.of_kind(manifest["apiVersion"], manifest["kind"])
@@ -56,12 +57,12 @@ class Files:
             applied.add((resource, key_of(obj)))
             if is_changed:
                 changed.append(_name(resource, obj))
-        removed = [(resource, obj) for resource, obj in self._earlier() if (resource, key_of(obj)) not in applied]
+        removed = [(resource, obj) for resource, obj in self.earlier() if (resource, key_of(obj)) not in applied]
         for resource, obj in removed:
             self.writer.delete(resource, obj)
         return changed, [_name(*each) for each in removed]
 
-    def _earlier(self) -> Iterator[tuple[Resource, Object]]:
+    def earlier(self) -> Iterator[tuple[Resource, Object]]:
         """Yields the objects that come from files and are not being deleted."""
         for resource, obj in self.writer.store.everything():
             entries = map(ownership.Entry.read, obj["metadata"].get(ownership.MANAGED) or [])
@@ -92,7 +93,7 @@ class Files:
     @staticmethod
     def _key(resource: Resource, manifest: Object) -> Key:
         metadata = manifest.get("metadata") or {}
-        if not metadata.get("name"):
+        if not isinstance(metadata, dict) or not metadata.get("name"):
             raise ValueError("metadata.name is missing")
         return (metadata.get("namespace") or "default" if resource.namespaced else "", metadata["name"])
 

@@ -52,15 +52,15 @@ class Snapshot:
     _is_failing: bool = False
     _saved: int = -1
 
-    async def restore(self) -> bool:
-        """Puts the objects of the file into the store, and returns whether there was one. Raises SnapshotError.
+    async def restore(self) -> None:
+        """Puts the objects of the file, if there is one, into the store; raises SnapshotError.
 
         What a controller counts of the pods of a workload is not restored. Objects of a kind that is not served any
         more are lost.
         """
         content = await asyncio.to_thread(self._read)
         if content is None:
-            return False
+            return
         self.store.continue_from(content.revision)
         # definitions first: they make the kinds of other objects known
         for entry in sorted(content.objects, key=lambda entry: entry.plural != resources.DEFINITIONS.plural):
@@ -70,7 +70,6 @@ class Snapshot:
             if resource is None or self.store.find(resource, *key) is not None:
                 continue
             self.store.create(resource, _without_counts(resource, entry.object))
-        return True
 
     async def run(self) -> None:
         """Saves the objects while they change, until cancelled."""
