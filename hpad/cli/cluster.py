@@ -104,7 +104,7 @@ async def _serve(args: argparse.Namespace) -> None:
     from hpad.lab.cluster import users
 
     _check(args)
-    service = cluster_service.Service(functools.partial(_documents, args.files)) if args.service else None
+    service = cluster_service.ClusterService(functools.partial(_documents, args.files)) if args.service else None
     documents = [] if service else await asyncio.to_thread(_documents, args.files)
     seen = stamps(map(str, filter(None, [flags.config_file(args)])))  # before it is read: a later change is noticed
     settings = _settings(args) if args.hpad else None

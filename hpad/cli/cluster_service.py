@@ -31,7 +31,7 @@ _NO_LIMITS: Final = (
 
 
 @dataclass(slots=True)
-class Service:
+class ClusterService:
     """The cluster as a service of systemd. `read` reads the manifests; it blocks, and raises Failure."""
 
     read: Callable[[], list[Document]]
