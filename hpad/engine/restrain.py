@@ -18,7 +18,6 @@ from hpad.engine.examine import ZERO_DISABLED
 from hpad.engine.history import Idleness, PackedRecommendations, PastRecommendation, packed
 from hpad.engine.recommend import Recommendation
 from hpad.engine.view import View
-from hpad.engine.zero import Zero
 
 
 class DecidingRecommendation(msgspec.Struct, frozen=True, gc=False):
@@ -196,15 +195,17 @@ def restrain(view: View, recommendation: Recommendation) -> Restrained:
     history, now, downscale = view.history, view.now, view.tunables.downscale_stabilization
     # Source: Kubernetes 1.36, horizontal.go: recordInitialRecommendation. A new HPA cannot scale down at once.
     past = history.recommendations or (PastRecommendation(now, current),)
-    (low, high), behavior = view.limits, spec.behavior
     last = zero.judged(view, recommended, failed=recommendation.failed is not None)
+    if last.due:  # also later: without spec.behavior, the window that does not hold the count would wake the target
+        past = ()
+    (low, high), behavior = view.limits, spec.behavior
     if last.why:
         low = 1
     if behavior is None:
-        steady = _freed(stabilize_down(recommended, current, past, downscale, now), last)
+        steady = stabilize_down(recommended, current, past, downscale, now)
         step = limit_without_behavior(steady.replicas, current, low, high)
     else:
-        steady = _freed(stabilize(recommended, current, past, behavior, downscale, now), last)
+        steady = stabilize(recommended, current, past, behavior, downscale, now)
         step = limit(steady.replicas, current, low, high, behavior, history, now)
     if view.controls.schedule is not None and _is_scheduled(view, step.reason):
         step = msgspec.structs.replace(step, explanation=f"{step.explanation} by its schedule")
@@ -220,11 +221,6 @@ def restrain(view: View, recommendation: Recommendation) -> Restrained:
         able = _STABILIZED_DOWN
     made = _restrained(view, recommended, steady, step, able)
     return made if last.idleness is msgspec.UNSET else msgspec.structs.replace(made, idleness=last.idleness)
-
-
-def _freed(steady: Stabilized, last: Zero) -> Stabilized:
-    """Returns the count after the windows: none of them holds it once there was no work for `hpad.io/zero-after`."""
-    return Stabilized(0, steady.past) if last.due else steady
 
 
 def _restrained(view: View, recommended: int, steady: Stabilized, step: Limited, able: tuple[str, str]) -> Restrained:

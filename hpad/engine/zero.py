@@ -29,8 +29,8 @@ class Zero(NamedTuple):
     """What the two controls say in one turn.
 
     `idleness` is that after the turn (UNSET: the HPA has neither control). `due`: the time without work has passed, so
-    that no window holds the count. `why` and `message` say why one replica stays, "" where the last one may go;
-    `message` is the same in each turn.
+    that earlier recommendations no longer count. `why` and `message` say why one replica stays, "" where the last one
+    may go; `message` is the same in each turn.
     """
 
     idleness: Idleness | msgspec.UnsetType

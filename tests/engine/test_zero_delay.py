@@ -49,7 +49,7 @@ NONE, SOME = series(0), series(5)
         # A metric that fails is not "no work": the time stands still.
         ({}, [SOME, NONE, NONE, FAILED, FAILED, NONE, NONE, NONE], [1, 1, 1, 1, 1, 1, 1, 0]),
         # A window holds what is more than one, as ever; once the time has passed, it holds nothing.
-        ({"behavior": None}, [series(40), NONE, NONE, NONE, NONE], [4, 4, 4, 4, 0]),
+        ({"behavior": None}, [series(40), NONE, NONE, NONE, NONE, NONE, SOME], [4, 4, 4, 4, 0, 0, 1]),
         ({"annotations": {"hpad.io/zero-after": "0s"}, "behavior": None}, [series(40), NONE], [4, 0]),
         # Policies hold also then.
         (
