@@ -1,9 +1,10 @@
 """The leader is killed (-9) several times within a stabilization window and a policy's period: its successors decide as
 if it had lived on.
 
-The load of two HPAs ends at one moment. One has a stabilization window: it must scale down as soon as the last high
+The load of three HPAs ends at one moment. One has a stabilization window: it must scale down as soon as the last high
 recommendation of any leader is older than the window. The other has a policy that limits the pods lost per period, over
-the writes of all leaders. The replicas are real processes, whose speed depends on the machine, so the checks use the
+the writes of all leaders. The third keeps its last replica for a time without work, which
+no leader may cut short. The replicas are real processes, whose speed depends on the machine, so the checks use the
 times of their turns in their records. Other seeds: HPAD_CRASH_SEEDS="1 2 3".
 """
 
@@ -22,10 +23,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from e2e.conftest import AT_LAST
+from e2e.conftest import AT_LAST, World, worlds
 
 from hpad.api.metadata import Key
-from hpad.engine.history import PastRecommendation
+from hpad.engine.history import Idleness, PastRecommendation
+from hpad.lab.cluster import Cluster
 from hpad.store import record
 
 SEEDS = [int(seed) for seed in os.environ.get("HPAD_CRASH_SEEDS", "20260101").split()]
@@ -33,6 +35,7 @@ PERIOD = 2
 """Seconds, in the default proportion to the lease, so that a takeover takes less than the gap of four periods."""
 WINDOW = 9
 POLICY_PODS, POLICY_PERIOD = 3, 5
+ZERO_AFTER = 7
 KILLS = 3
 CUT_SHORT = 1
 """Turns that are saved and repeated, because a leader was killed at their end."""
@@ -40,6 +43,7 @@ FLAGS = (
     f"--sync-period={PERIOD}s",
     "--store=cluster",
     "--listen=none",
+    "--feature-gates=HPAScaleToZero=true",
     "--log-format=json",
     "--leader-elect",
     "--leader-elect-lease-duration=2s",
@@ -47,6 +51,16 @@ FLAGS = (
     "--leader-elect-retry-period=200ms",
 )
 HIGH, LOW = 10, 1
+
+
+NAMES = ("windowed", "stepped", "sleepy")
+DEPTH = [{"type": "External", "external": {"metric": {"name": "depth"}, "target": {"type": "Value", "value": "5"}}}]
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with worlds(Cluster(auto_ready=True, scale_to_zero=True)) as made:
+        yield made
 
 
 class Replica:
@@ -66,8 +80,14 @@ class Replicas:
     def __init__(self, world: Any, folder: Path) -> None:
         self._world = world
         self._folder = folder
+        self._config = folder / "hpad.yaml"
+        self._config.write_text(f"sources: {{numbers: {{adapter: static, file: {folder / 'depth.yaml'}}}}}\n")
         self._alive: list[Replica] = []
         self._count = 0
+
+    def depth(self, value: int) -> None:
+        """Sets the metric of the HPA without pods."""
+        (self._folder / "depth.yaml").write_text(f"depth: {value}\n")
 
     async def start(self) -> Replica:
         kubeconfig = await self._world.cluster.kubeconfig(self._folder / "kubeconfig")
@@ -75,6 +95,7 @@ class Replicas:
         log = self._folder / f"{self._count}.log"
         with log.open("wb") as stderr:
             command = (sys.executable, "-m", "hpad", "run", f"--kubeconfig={kubeconfig}", *FLAGS)
+            command = (*command, f"--config={self._config}")
             process = await asyncio.create_subprocess_exec(*command, stderr=stderr)
         self._alive.append(Replica(process, log))
         return self._alive[-1]
@@ -110,8 +131,9 @@ class Backend:
     the Deployment `stepped`."""
 
     def __init__(self, world: Any) -> None:
-        self.turns: dict[str, set[PastRecommendation]] = {"windowed": set(), "stepped": set()}
-        self.falls: dict[str, set[datetime]] = {"windowed": set(), "stepped": set()}
+        self.turns: dict[str, set[PastRecommendation]] = {name: set() for name in NAMES}
+        self.falls: dict[str, set[datetime]] = {name: set() for name in NAMES}
+        self.idle: set[Idleness] = set()
         self.counts = [HIGH]
         world.cluster.store.subscribe(self._seen)
 
@@ -134,6 +156,7 @@ class Backend:
             history = record.decode(Key(namespace, name), data).history
             self.turns[name].update(history.recommendations)
             self.falls[name].update(fall.timestamp for fall in history.scale_downs)
+            self.idle.update([history.idleness] if history.idleness else [])
 
 
 def writes(world: Any, name: str) -> list[datetime]:
@@ -152,13 +175,19 @@ async def test_the_successor_of_a_killed_leader_removes_no_pod_early(world: Any,
         world.workload("Deployment", name, HIGH)
         world.load(name, 50)
         world.hpa(name, behavior={"scaleDown": rules})
+    world.workload("Deployment", "sleepy", 1)
+    replicas.depth(5)
+    made = world.hpa("sleepy", metrics=DEPTH, minReplicas=0)
+    annotations = {"hpad.io/zero-after": f"{ZERO_AFTER}s"}
+    world.cluster.apply({**made, "metadata": {**made["metadata"], "annotations": annotations}})
     backend = Backend(world)
     await replicas.start()
-    await world.until(lambda: len(backend.times("windowed")) > 1 and backend.times("stepped"))
+    await world.until(lambda: len(backend.times("windowed")) > 1 and all(map(backend.times, NAMES)))
     await replicas.start()
     await asyncio.sleep(dice.uniform(PERIOD, 2 * PERIOD))
     world.load("windowed", 0)
     world.load("stepped", 0)
+    replicas.depth(0)
     for _ in range(KILLS):
         await asyncio.sleep(dice.uniform(0, 2 * PERIOD))
         await replicas.kill_the_leader()
@@ -167,6 +196,15 @@ async def test_the_successor_of_a_killed_leader_removes_no_pod_early(world: Any,
     await world.until(lambda: len(backend.falls["stepped"]) == 3)
     _check_window(backend, writes(world, "windowed"))
     _check_policy(backend)
+    await world.until(lambda: world.replicas("deployments", "sleepy") == 0)
+    _check_last_replica(backend, writes(world, "sleepy"))
+
+
+def _check_last_replica(backend: Backend, moments: list[datetime]) -> None:
+    """Asserts one write, once the time without work has passed since the last turn of any leader that began it."""
+    (asleep,) = moments
+    began = max(idle.seen for idle in backend.idle if idle.seen and idle.seen <= asleep and not idle.lasted)
+    assert began + timedelta(seconds=ZERO_AFTER) <= asleep
 
 
 def _check_window(backend: Backend, moments: list[datetime]) -> None:
