@@ -22,6 +22,7 @@ from hpad.engine.examine import ZERO_DISABLED
 from hpad.engine.history import Memory
 from hpad.engine.pods import Usage
 from hpad.engine.propose import Proposal, metric_status
+from hpad.engine.restrain import ZERO_DELAYED
 from hpad.engine.spec import AVERAGE_VALUE, compiled_spec
 from hpad.engine.turn import Reconcile
 from hpad.records.entry import numbers
@@ -95,9 +96,13 @@ def fails(row: Row) -> bool:
 
 
 def _limited(status: HorizontalPodAutoscalerStatus) -> bool:
-    """Whether the metrics do not get the count that they ask for. The minimum that an idle HPA keeps is no limit."""
+    """Whether the metrics do not get the count that they ask for. What an idle HPA keeps is no limit: the minimum, and
+    the last replica for a while.
+    """
     limited = conditions.find(status.conditions, conditions.SCALING_LIMITED)
-    return limited is not None and limited.status == conditions.TRUE and limited.reason != TOO_FEW
+    if limited is None or limited.status != conditions.TRUE:
+        return False
+    return limited.reason not in (TOO_FEW, ZERO_DELAYED)
 
 
 def _is(status: HorizontalPodAutoscalerStatus, kind: str, value: str) -> bool:

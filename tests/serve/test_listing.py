@@ -53,8 +53,9 @@ async def states(world: World) -> list[str]:
         (status(condition(SCALING_ACTIVE, "False", "ScalingDisabled")), []),
         (status(condition(SCALING_ACTIVE, "False", "ScaleToZeroDisabled")), []),
         (status(condition(SCALING_LIMITED, "True", "ScaleDownLimit")), ["limited"]),
-        # An HPA without work that keeps its minimum.
+        # An HPA without work that keeps its minimum, or its last replica for a while.
         (status(condition(SCALING_LIMITED, "True", "TooFewReplicas")), []),
+        (status(condition(SCALING_LIMITED, "True", "ZeroDelayed")), []),
         (status(desiredReplicas=9), []),
         (status(desiredReplicas=10), ["atMax"]),
         (status(condition(SCALING_LIMITED, "True", "TooManyReplicas"), desiredReplicas=10), ["atMax", "limited"]),
