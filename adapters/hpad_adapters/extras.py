@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import sys
 from typing import Any
 
 from hpad.adapter import AdapterError
@@ -25,6 +26,8 @@ def require(package: str, extra: str) -> None:
 
 def lacks(package: str, extra: str) -> str:
     """Returns the message of `require`, "" if the package is installed; does not import it."""
+    if package in sys.modules:  # find_spec raises for modules such as kombu, which replace themselves
+        return ""
     try:
         found = importlib.util.find_spec(package)
     except ModuleNotFoundError:

@@ -16,6 +16,8 @@ _HIDING: Final = str(Path(__file__).with_name("hiding"))
 
 OURS = (
     "HPAD_NO_SKIPS",
+    "HPAD_TEST_CELERY",
+    "HPAD_TEST_CELERY_REPORT",
     "HPAD_CRASH_KILLS",
     "HPAD_CRASH_SEEDS",
     "HPAD_CRASH_TROUBLES",

@@ -110,9 +110,9 @@ class CeleryWorkers:
 
     def __init__(self, settings: Settings, context: Context) -> None:
         assert settings.workers is not None
-        self._library: Any = extras.load("hpad_adapters.celery.asking", "celery")
-        if settings.redis is not None:  # here, since the time for its import would count as that of an asking
-            extras.load("hpad_adapters.celery.kombu_redis", "redis")
+        extras.require("kombu", "celery")
+        self._library: Any = None
+        self._over_redis = settings.redis is not None
         self._links = WorkersLinks(settings)
         self._seconds = settings.workers.seconds
         self._context = context
@@ -145,6 +145,8 @@ class CeleryWorkers:
 
     async def _asked(self) -> Said:
         """Asks by the first broker that can be used. Raises AdapterError."""
+        if self._library is None:  # its import takes longer than an asking may
+            self._library = await asyncio.to_thread(loaded, over_redis=self._over_redis)
         errors = []
         for link in await self._links.links():
             at = self._clock.now()
@@ -185,6 +187,13 @@ class CeleryWorkers:
             why = next(iter(faults.values()), silence(silent) if silent else "solo pools do not while busy")
             raise AdapterError(f"{link.name}: no Celery worker answered within {self._seconds:g}s: {why}", alive=True)
         return Said(at, reports, silent, tuple(self._known[name][1] for name in silent), tuple(faults.values()))
+
+
+def loaded(*, over_redis: bool) -> Any:
+    """Returns the module that asks, with its transport. Blocks; raises AdapterError."""
+    if over_redis:
+        extras.load("hpad_adapters.celery.kombu_redis", "redis")
+    return extras.load("hpad_adapters.celery.asking", "celery")
 
 
 def in_thread(heard: Callable[[], AbstractContextManager[Any]]) -> tuple[asyncio.Future[Any], asyncio.Future[None]]:
