@@ -42,13 +42,14 @@ class Broker:
     """The server, and its management API as its administrator."""
 
     def __init__(self, server: rabbitmq.RabbitMQServer, extra: Sequence[int], folder: Path) -> None:
-        tls_port, amqps_port, self.stream_port = extra
+        tls_port, amqps_port, self.stream_port, stream_tls_port = extra
         self.server = server
         self.url = server.management_url
         self.tls_url = f"https://127.0.0.1:{tls_port}"
         self.amqps_url = f"amqps://127.0.0.1:{amqps_port}"
         self.amqp_url = f"amqp://127.0.0.1:{server.amqp_port}"
         self.stream_url = f"rabbitmq-stream://127.0.0.1:{self.stream_port}"
+        self.stream_tls_url = f"rabbitmq-stream+tls://127.0.0.1:{stream_tls_port}"
         self.ca = str(folder / "ca.pem")
         self.client = str(folder / "client.pem")
 
@@ -143,7 +144,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         pytest.skip(rabbitmq.ABSENT)
     many = [rabbitmq.Queue(f"q{number:04}", "many") for number in range(MANY)]
     folder = tmp_path_factory.mktemp("rabbitmq")
-    extra = tls_port, amqps_port, stream_port = ports.free(3)
+    extra = tls_port, amqps_port, stream_port, stream_tls_port = ports.free(4)
     server = rabbitmq.RabbitMQServer(
         users=(MONITOR, PLAIN, STRANGER),
         vhosts=VHOSTS,
@@ -152,6 +153,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         configuration=(
             *_tls_configuration(folder, tls_port, amqps_port),
             f"stream.listeners.tcp.local = 127.0.0.1:{stream_port}",
+            f"stream.listeners.ssl.local = 127.0.0.1:{stream_tls_port}",
         ),
     )
     asyncio.run(server.start())

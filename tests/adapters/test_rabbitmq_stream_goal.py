@@ -5,7 +5,7 @@ import math
 import pytest
 
 from hpad_adapters.clearing.goal import ClearingGoal
-from hpad_adapters.rabbitmq.stream_lag import StreamClearing
+from hpad_adapters.rabbitmq.stream_lag import StreamClearing, fewest_workers
 from hpad_adapters.rabbitmq.streams import PartitionOffsets
 
 
@@ -19,7 +19,7 @@ class Group:
 
     def needed(self) -> float:
         offsets = PartitionOffsets("invoices", 0, self.last, self.stored)
-        return self._clearing.workers("/", "app", self.goal, offsets, offsets.unread)
+        return self._clearing.needed("/", "app", self.goal, offsets, offsets.unread)
 
     def after(self, seconds: float, arriving: float, done: float) -> float:
         self.now += seconds
@@ -76,3 +76,22 @@ def test_messages_that_were_removed_unread_are_no_lag():
     assert PartitionOffsets("a", 90, 99, 94).unread == 5
     assert PartitionOffsets("a", 90, 99, None).unread == 10
     assert PartitionOffsets("a", None, None, 10).unread == 0
+
+
+@pytest.mark.parametrize(
+    ("needed", "concurrency", "workers"),
+    [
+        ([0.0, 0.0], 1, 0),
+        ([0.01, 0.0], 1, 1),
+        ([0.5] * 4, 1, 2),
+        ([0.55] * 4, 1, 4),  # three workers: one has two partitions, as with two workers
+        ([0.55] * 4, 2, 2),
+        ([0.25] * 12, 1, 3),
+        ([0.3] * 12, 1, 4),
+        ([9.0, 0.1, 0.1], 1, 3),  # with two, the first one has the third partition as well
+        ([9.0, 0.1], 1, 2),
+        ([1.0], 1, 1),
+    ],
+)
+def test_no_worker_has_more_partitions_than_it_can_clear(needed, concurrency, workers):
+    assert fewest_workers(needed, concurrency) == workers

@@ -12,6 +12,7 @@ from hpad import testing
 from hpad.adapter import AdapterError, Member
 from hpad.lab.servers import ports
 from hpad_adapters.rabbitmq import RabbitMQ, Settings
+from hpad_adapters.rabbitmq.metric import OwnQueues
 
 broker_test = pytest.mark.rabbitmq
 
@@ -116,6 +117,19 @@ async def test_a_refused_user_and_another_server_are_told_apart(broker, source):
         assert error in message
 
 
+@broker_test
+async def test_by_tls_the_broker_is_verified_and_sees_the_certificate_of_hpad(broker, source):
+    stream = await broker.declare(kind="stream")
+    trusting = {"ca": broker.ca, "cert": broker.client}
+    assert await values(source(broker.stream_tls_url, **trusting), lag(stream)) == [(0,)]
+    for changed, error in (
+        ({"cert": broker.client}, "has a certificate that is not trusted"),
+        (trusting | {"server_name": "other"}, "has a certificate that is not trusted"),
+    ):
+        [message] = await values(source(broker.stream_tls_url, **changed), lag(stream))
+        assert error in message
+
+
 def holding(first: int, records: int, stored: int, data: int = 10):
     """A node with one chunk."""
 
@@ -173,6 +187,15 @@ async def test_a_wrong_selector_is_answered_with_the_right_form(source, name, se
     adapter = source("rabbitmq-stream://127.0.0.1:1", metrics={"ours": {"stream": "a", "group": "app"}})
     [message] = await values(adapter, testing.external(name, selector))
     assert error in message
+
+
+async def test_an_autoscaler_names_streams_within_what_the_settings_offer(source):
+    confined = source("rabbitmq-stream://127.0.0.1:1", queues={"mail": "tasks:mail"}, only_queues=True)
+    for stream, error in (("other", 'the queue "other" is not one that hpad'), ("mail", "refused the connection")):
+        own = testing.own_query(OwnQueues(stream=stream, group="app"))
+        assert error in (await values(confined, own))[0]
+    with pytest.raises(ValueError, match="stream: write both stream and group"):
+        OwnQueues(stream="mail")
 
 
 async def test_without_an_address_of_the_plugin_the_error_says_what_to_write(source):

@@ -1,10 +1,11 @@
 """Answers about streams: the lag of a group, and the workers that clear it within a goal.
 
 The messages of a partition are worked on by one consumer of a group at a time: that is the single active consumer of a
-super stream. Consumers of a group that are not single active ones each read all messages. So no more workers than
-partitions are asked for:
+super stream, which RabbitMQ chooses by the number of the partition modulo that of consumers
+(rabbit_stream_sac_coordinator.erl). Consumers of a group that are not single active ones each read all messages. So the
+goal takes the fewest workers of which none has more to do in its partitions than it can:
 
-    needed = sum over partitions: min(concurrency, (waiting / (goal - startup) + published per second) * service time)
+    needed of a partition = (waiting / (goal - startup) + published per second) * service time
 
 The service time has to be given: RabbitMQ does not say how many consumers share the partitions, so that the offsets of
 a group over time do not tell how long a message takes. The publish rate is the median over the last reads: a burst is
@@ -33,6 +34,7 @@ NO_MEMBERS = (
 )
 _MILLI = 1000
 _LARGEST = (2**63 - 1) // _MILLI
+_NOTHING = 1e-9
 _APART = 1.0
 """Reads that follow each other sooner, in seconds, tell no rate."""
 _INTERVALS = 8
@@ -66,22 +68,23 @@ class StreamLags:
         if isinstance(offsets, AdapterError):
             return offsets
         try:
-            values = [self._value(query, partition, len(offsets)) for partition in offsets]
+            waiting = [_waiting(partition, query) for partition in offsets]
         except AdapterError as error:
             return error
-        return ExternalSample(tuple(values), self._now())
+        values = waiting if query.goal is None else [self._workers(query, query.goal, offsets, waiting)]
+        return ExternalSample(tuple(value * _MILLI for value in values), self._now())
 
-    def _value(self, query: StreamQuery, partition: PartitionOffsets, partitions: int) -> int:
-        """Returns the value of one partition in milli-units; raises AdapterError."""
-        waiting = lag(partition, query.group, query.no_offset)
-        if waiting > _LARGEST:
-            raise AdapterError(f'the offsets of stream "{partition.stream}" are beyond 64 bits of thousandths')
-        if query.goal is None:
-            return waiting * _MILLI
-        needed = self._clearing.workers(query.vhost, query.group, query.goal, partition, waiting)
-        if needed > query.goal.concurrency:
-            self._note_limit(query, partitions)
-        return math.ceil(round(min(needed, query.goal.concurrency) * _MILLI, 6))
+    def _workers(
+        self, query: StreamQuery, goal: ClearingGoal, offsets: Sequence[PartitionOffsets], waiting: Sequence[int]
+    ) -> int:
+        """Returns how many messages have to be worked on at once."""
+        needed = [
+            self._clearing.needed(query.vhost, query.group, goal, partition, lag)
+            for partition, lag in zip(offsets, waiting, strict=True)
+        ]
+        if max(needed) > goal.concurrency:
+            self._note_limit(query, len(offsets))
+        return fewest_workers(needed, goal.concurrency) * goal.concurrency
 
     def _note_limit(self, query: StreamQuery, partitions: int) -> None:
         """Logs of a stream, once, that more workers than partitions do not help."""
@@ -94,6 +97,28 @@ class StreamLags:
             f"partition{'s' if partitions > 1 else ''}, each of which one consumer of a group works on at a time"
         )
         self._log.warning("more workers do not help", reason=text)
+
+
+def fewest_workers(needed: Sequence[float], concurrency: int) -> int:
+    """Returns the fewest workers of which none needs more than `concurrency` for its partitions; at most one for each.
+
+    `needed`: by partition. A partition that needs more gets a worker of its own.
+    """
+    shares = [min(each, concurrency) for each in needed]
+    if not any(shares):
+        return 0
+    for workers in range(math.ceil(sum(shares) / concurrency - _NOTHING) or 1, len(shares)):
+        if all(sum(shares[each::workers]) <= concurrency + _NOTHING for each in range(workers)):
+            return workers
+    return len(shares)
+
+
+def _waiting(partition: PartitionOffsets, query: StreamQuery) -> int:
+    """Returns the lag; raises AdapterError where it is unknown, or no value can hold it."""
+    found = lag(partition, query.group, query.no_offset)
+    if found > _LARGEST:
+        raise AdapterError(f'the offsets of stream "{partition.stream}" are beyond 64 bits of thousandths')
+    return found
 
 
 def lag(partition: PartitionOffsets, group: str, policy: NoOffset) -> int:
@@ -124,7 +149,7 @@ class StreamClearing:
         self._monotonic = monotonic
         self._known: OrderedDict[tuple[str, str, str, ClearingGoal], _Partition] = OrderedDict()
 
-    def workers(self, vhost: str, group: str, goal: ClearingGoal, partition: PartitionOffsets, waiting: int) -> float:
+    def needed(self, vhost: str, group: str, goal: ClearingGoal, partition: PartitionOffsets, waiting: int) -> float:
         """Returns how many messages of the partition would have to be worked on at once. `waiting`: the lag."""
         place = vhost, partition.stream, group, goal
         known, last = self._known.get(place), -1 if partition.last is None else partition.last

@@ -203,7 +203,7 @@ def _named(node: str) -> str:
 
 
 def _failed(error: Exception) -> str:
-    if isinstance(error, ValueError):
+    if isinstance(error, ValueError) and not isinstance(error, OSError):  # as errors of certificates are both
         return f"sent something other than the stream protocol: {error}"
     if isinstance(error, EOFError):
         return "closed the connection: is it the address of the plugin rabbitmq_stream?"
