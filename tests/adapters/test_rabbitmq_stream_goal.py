@@ -6,7 +6,8 @@ import pytest
 
 from hpad_adapters.clearing.goal import ClearingGoal
 from hpad_adapters.rabbitmq.stream_lag import StreamClearing, fewest_workers
-from hpad_adapters.rabbitmq.streams import PartitionOffsets
+from hpad_adapters.rabbitmq.stream_protocol import StreamChunk
+from hpad_adapters.rabbitmq.streams import PartitionOffsets, counted
 
 
 class Group:
@@ -18,8 +19,8 @@ class Group:
         self._clearing = StreamClearing(lambda: self.now)
 
     def needed(self) -> float:
-        offsets = PartitionOffsets("invoices", 0, self.last, self.stored)
-        return self._clearing.needed("/", "app", self.goal, offsets, offsets.unread)
+        offsets = PartitionOffsets("invoices", self.last, self.stored, published=self.last)
+        return self._clearing.needed("/", "app", self.goal, offsets, self.last - self.stored)
 
     def after(self, seconds: float, arriving: float, done: float) -> float:
         self.now += seconds
@@ -71,11 +72,19 @@ def test_a_stream_that_was_made_anew_has_no_past():
     assert not math.isnan(group.after(0, arriving=0, done=0))
 
 
-def test_messages_that_were_removed_unread_are_no_lag():
-    assert PartitionOffsets("a", 90, 99, 10).unread == 10
-    assert PartitionOffsets("a", 90, 99, 94).unread == 5
-    assert PartitionOffsets("a", 90, 99, None).unread == 10
-    assert PartitionOffsets("a", None, None, 10).unread == 0
+@pytest.mark.parametrize(
+    ("chunks", "after", "messages"),
+    [
+        ([(90, 99)], 89, 10),
+        ([(90, 99)], 94, 5),
+        ([(90, 99)], 10, 10),  # the others were removed unread
+        ([(90, 90), (92, 92), (94, 99)], 89, 8),  # two stored offsets between them
+        ([(10, 10), (12, 12), (14, 14)], 9, 54),  # as many among those that are not read: 3 of 5, and 3 / 5 of 85
+        ([], 89, 10),
+    ],
+)
+def test_stored_offsets_between_messages_are_no_messages(chunks, after, messages):
+    assert counted([StreamChunk(first, last, 10) for first, last in chunks], after, 99) == messages
 
 
 @pytest.mark.parametrize(

@@ -58,10 +58,23 @@ async def test_the_lag_is_what_lies_behind_the_stored_offset_also_without_consum
     await broker.publish(stream, 3)
     await store(broker, stream, 0)
     await store(broker, stream, 2, group="done")
-    # The stored offsets take offsets of the stream, too, and are not work of any group.
+    # Stored offsets take offsets of the stream, too, and are not work of any group.
     assert await values(adapter, lag(stream), lag(stream, "done")) == [(2_000,), (0,)]
-    await store(broker, stream, 2)
-    assert await values(adapter, lag(stream)) == [(0,)]
+    await broker.publish(stream, 1)
+    await store(broker, stream, 1)
+    await broker.publish(stream, 2)
+    assert await values(adapter, lag(stream), lag(stream, "done")) == [(4_000,), (3_000,)]
+
+
+@broker_test
+async def test_the_workers_of_a_goal_are_no_more_than_partitions(broker, source):
+    stream = await broker.declare(kind="stream")
+    adapter = source(broker.stream_url, offset_reset_policy="earliest")
+    goal = f"stream={stream},group=app,goal=60s,service_time="
+    few, many = (testing.external("stream_workers_to_clear", goal + each) for each in ("1s", "1m"))
+    assert await values(adapter, few, many) == [(0,), (0,)]
+    await broker.publish(stream, 5)
+    assert await values(adapter, few, many) == [(1_000,), (1_000,)]
 
 
 @broker_test

@@ -56,9 +56,10 @@ class StreamLags:
 
     async def answers(self, queries: Sequence[StreamQuery]) -> list[Answer]:
         """Returns one answer per query."""
-        wanted: dict[str, set[StreamGroup]] = {}
+        wanted: dict[str, dict[StreamGroup, bool]] = {}
         for query in queries:
-            wanted.setdefault(query.vhost, set()).add((query.stream, query.group))
+            groups, place = wanted.setdefault(query.vhost, {}), (query.stream, query.group)
+            groups[place] = groups.get(place, False) or query.goal is not None
         read = await asyncio.gather(*(or_error(self._offsets.read(vhost, each)) for vhost, each in wanted.items()))
         found = dict(zip(wanted, read, strict=True))
         return [self._answer(query, found[query.vhost]) for query in queries]
@@ -158,7 +159,7 @@ class StreamClearing:
         self._known.move_to_end(place)
         if len(self._known) > MOST_QUEUES:
             self._known.popitem(last=False)
-        return known.needed(self._monotonic(), last, waiting, goal.service)
+        return known.needed(self._monotonic(), (last, partition.published), waiting, goal.service)
 
 
 class _Partition:
@@ -167,18 +168,17 @@ class _Partition:
     def __init__(self, goal: ClearingGoal) -> None:
         self._due = Due(goal.seconds, goal.startup)
         self._reads: deque[tuple[float, int]] = deque(maxlen=_INTERVALS + 1)
-        """Time and last offset."""
-
-    @property
-    def last(self) -> int:
+        """Time, and messages published until then."""
+        self.last = -1
         """The newest offset that was read."""
-        return self._reads[-1][1] if self._reads else -1
 
-    def needed(self, now: float, last: int, waiting: int, service: float) -> float:
+    def needed(self, now: float, end: tuple[int, int], waiting: int, service: float) -> float:
+        """`end`: the last offset, and the messages published."""
+        self.last, published = end
         if not self._reads or now - self._reads[-1][0] >= _APART:
-            self._reads.append((now, last))
+            self._reads.append((now, published))
         rate = self._rate()
-        begin = self._due.per_second(WaitingMessages(now, waiting, last, rate))
+        begin = self._due.per_second(WaitingMessages(now, waiting, published, rate))
         return min(waiting, begin * service) + rate * service
 
     def _rate(self) -> float:

@@ -1,10 +1,9 @@
 """The requests of RabbitMQ's stream protocol that a lag needs, on one connection to one node.
 
-The lag of a group is the distance from the offset that the group has stored to the last message. The protocol tells
-both, also while no consumer is connected. What is sent last and first in a stream stands in the header of a chunk: a
-subscription with one credit makes the node send one chunk, of which only the header is kept. The node sends it before
-it answers the end of the subscription, so no chunk means that the stream holds no message. A subscription leaves out
-the chunks in which offsets are stored, which take offsets of their own.
+The protocol tells the offset that a group has stored, also while no consumer is connected. Which messages there are
+stands in the headers of chunks: a subscription with so many credits makes the node send so many chunks, of which only
+the headers are kept. The node sends them before it answers the end of the subscription, so no chunk means that there is
+no message. A subscription leaves out the chunks in which offsets are stored, each of which takes an offset of its own.
 
 Source: RabbitMQ, deps/rabbitmq_stream/docs/PROTOCOL.adoc; osiris_log.erl for the header of a chunk.
 """
@@ -41,10 +40,9 @@ _PEER_PROPERTIES, _HANDSHAKE, _AUTHENTICATE, _TUNE, _OPEN, _CLOSE, _PARTITIONS =
     0x16,
     0x19,
 )
-_FIRST, _LAST = 1, 2
+_FIRST, _LAST, _FROM = 1, 2, 4
 _VERSION = 1
 _SUBSCRIPTION = 1
-_CREDIT = 1
 _MOST_BYTES = 1 << 20
 """Of a frame without messages."""
 _PIECE = 1 << 16
@@ -71,10 +69,11 @@ class StreamRefusedError(Exception):
 
 
 class StreamChunk(NamedTuple):
-    """The offsets of the first and the last message of a chunk."""
+    """The offsets of the first and the last message of a chunk, and its bytes."""
 
     first: int
     last: int
+    size: int
 
 
 class StreamConnection:
@@ -88,7 +87,7 @@ class StreamConnection:
         self._reader, self._writer = reader, writer
         self._timeout, self._most = timeout, most
         self._correlation = 0
-        self._chunk: StreamChunk | None = None
+        self._chunks: list[StreamChunk] = []
         self.address = NodeAddress("", 0)
         """The node, as it names itself to clients."""
 
@@ -140,13 +139,15 @@ class StreamConnection:
                 return None
             raise
 
-    async def first(self, stream: str) -> StreamChunk | None:
-        """Returns the first chunk, None if the stream holds no message."""
-        return await self._chunk_at(stream, _FIRST)
-
     async def last(self, stream: str) -> StreamChunk | None:
         """Returns the last chunk, None if the stream holds no message."""
-        return await self._chunk_at(stream, _LAST)
+        found = await self._delivered(stream, struct.pack(">H", _LAST), 1)
+        return found[-1] if found else None
+
+    async def chunks(self, stream: str, offset: int | None, most: int) -> list[StreamChunk]:
+        """Returns so many chunks, from the one with this offset on, or from the first that is still there (None)."""
+        where = struct.pack(">H", _FIRST) if offset is None else struct.pack(">HQ", _FROM, offset)
+        return await self._delivered(stream, where, most)
 
     async def close(self) -> None:
         """Closes the connection. Never raises, because the connection is not used again."""
@@ -157,13 +158,13 @@ class StreamConnection:
             async with asyncio.timeout(1.0):
                 await self._writer.wait_closed()
 
-    async def _chunk_at(self, stream: str, where: int) -> StreamChunk | None:
-        self._chunk = None
+    async def _delivered(self, stream: str, where: bytes, credit: int) -> list[StreamChunk]:
+        self._chunks = []
         no_properties = _SIZE.pack(0)
-        begin = bytes([_SUBSCRIPTION]) + _text(stream) + struct.pack(">HH", where, _CREDIT) + no_properties
+        begin = bytes([_SUBSCRIPTION]) + _text(stream) + where + struct.pack(">H", credit) + no_properties
         await self._checked(_SUBSCRIBE, begin)
         await self._checked(_UNSUBSCRIBE, bytes([_SUBSCRIPTION]))
-        return self._chunk
+        return self._chunks
 
     async def _checked(self, key: int, content: bytes) -> "_Fields":
         """Returns the rest of an answer behind its response code."""
@@ -206,10 +207,10 @@ class StreamConnection:
         if not _CHUNK.size <= left <= self._most:
             raise ValueError(f"a chunk of {left} bytes (max_bytes: {self._most})")
         _, _, _, _, records, _, _, first, *_ = _CHUNK.unpack(await self._reader.readexactly(_CHUNK.size))
+        self._chunks.append(StreamChunk(first, first + max(1, records) - 1, left))
         left -= _CHUNK.size
         while left:
             left -= len(await self._reader.readexactly(min(left, _PIECE)))
-        self._chunk = StreamChunk(first, first + max(1, records) - 1)
 
 
 class _Fields:

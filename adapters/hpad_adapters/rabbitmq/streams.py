@@ -8,12 +8,13 @@ nodes. A super stream is its partitions, which may have leaders on several nodes
 import asyncio
 import contextlib
 import urllib.parse
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 
 from hpad.adapter import AdapterError, Context
 from hpad.adapter_http import Http, failure, read_secrets
+from hpad_adapters.clearing.workers import MOST_QUEUES
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.stream_protocol import (
     ABSENT,
@@ -26,30 +27,23 @@ from hpad_adapters.rabbitmq.stream_protocol import (
 
 _PORTS = {"rabbitmq-stream": 5552, "rabbitmq-stream+tls": 5551}
 _USER_OF_A_TOKEN = "hpad"  # any name: RabbitMQ takes the token from the password, and the user from the token
+_SAMPLE_BYTES, _MOST_CHUNKS = 1 << 16, 32
 _BROKEN = (OSError, EOFError, ValueError)
 
 
 class PartitionOffsets(msgspec.Struct, frozen=True):
-    """The offsets of a stream, or of one partition of a super stream.
+    """A stream, or one partition of a super stream.
 
-    `first`, `last`: of its messages, None if it holds none. `stored`: by the group, None if it has stored none.
+    `last`: the offset of the last message, None if there is none. `stored`: by the group, None if it has stored none.
+    `unread`: messages behind it that are still there, all without one. `published`: messages since an earlier read, as
+    a counter that starts again where the stream was made anew.
     """
 
     stream: str
-    first: int | None
     last: int | None
     stored: int | None
-
-    @property
-    def unread(self) -> int:
-        """Messages behind the stored offset, without those that were removed from the stream; all without one.
-
-        Offsets that consumers have stored between these messages count as well: each takes an offset of the stream.
-        """
-        if self.first is None or self.last is None:
-            return 0
-        done = self.first - 1 if self.stored is None else max(self.stored, self.first - 1)
-        return max(0, self.last - done)
+    unread: int = 0
+    published: int = 0
 
 
 StreamOffsets = Sequence[PartitionOffsets] | AdapterError
@@ -64,10 +58,15 @@ class OffsetReader:
         self._settings = settings
         self._timeout = settings.timeout_seconds
         self._http = Http(context, settings.http_options())
+        self._published: dict[str, PublishedMessages] = {}
+        """By vhost."""
 
-    async def read(self, vhost: str, wanted: Collection[StreamGroup]) -> dict[StreamGroup, StreamOffsets]:
-        """Returns the offsets of each partition, or the error of a stream; raises AdapterError if none is read."""
-        reading = _Reading(vhost, wanted)
+    async def read(self, vhost: str, wanted: Mapping[StreamGroup, bool]) -> dict[StreamGroup, StreamOffsets]:
+        """Returns the offsets of each partition, or the error of a stream; raises AdapterError if none is read.
+
+        `wanted`: whether published messages have to be counted as well.
+        """
+        reading = _Reading(vhost, wanted, self._published.setdefault(vhost, PublishedMessages()))
         for node in self._settings.stream_nodes:
             if reading.done:
                 break
@@ -108,9 +107,11 @@ class OffsetReader:
 class _Reading:
     """One read of the streams of a vhost, over the connections to several nodes."""
 
-    def __init__(self, vhost: str, wanted: Collection[StreamGroup]) -> None:
+    def __init__(self, vhost: str, wanted: Mapping[StreamGroup, bool], published: "PublishedMessages") -> None:
         self._vhost = vhost
         self._wanted = sorted(wanted)
+        self._counted = {stream for (stream, _), counts in wanted.items() if counts}
+        self._published = published
         self._partitions: dict[str, list[str]] | None = None
         """The partitions of each stream: itself, or those of a super stream. None before a node has told."""
         self._leaders: dict[str, NodeAddress | int] = {}
@@ -130,6 +131,9 @@ class _Reading:
         for partition, groups in self._left().items():
             if self._leaders[partition] == connection.address:
                 await self._read_partition(connection, partition, groups)
+
+    def _counts(self, partition: str) -> bool:
+        return any(partition in (self._partitions or {}).get(stream, ()) for stream in self._counted)
 
     async def _resolved(self, connection: StreamConnection) -> dict[str, list[str]]:
         names = sorted({stream for stream, _ in self._wanted})
@@ -154,11 +158,12 @@ class _Reading:
         try:
             # Before the last offset, so that no group seems to have stored one that is beyond it.
             stored = {group: await connection.stored(partition, group) for group in groups}
-            first = last = await connection.last(partition)
-            if last is not None and any(each is None or each < last.first - 1 for each in stored.values()):
-                first = await connection.first(partition)
+            last = await connection.last(partition)
+            published = await self._published.after(connection, partition, last) if self._counts(partition) else 0
             for group, offset in stored.items():
-                self._read[partition, group] = _offsets(partition, first, last, offset)
+                unread = await _messages(connection, partition, offset, last) if last is not None else 0
+                read = PartitionOffsets(partition, None if last is None else last.last, offset, unread, published)
+                self._read[partition, group] = read
         except StreamRefusedError as error:
             refused = AdapterError(f'stream "{partition}" in {self._where}: {error}', "spec")
             self._read |= dict.fromkeys(((partition, group) for group in groups), refused)
@@ -192,10 +197,46 @@ class _Reading:
         return f'vhost "{self._vhost}"'
 
 
-def _offsets(
-    partition: str, first: StreamChunk | None, last: StreamChunk | None, stored: int | None
-) -> PartitionOffsets:
-    return PartitionOffsets(partition, first and first.first, last and last.last, stored)
+class PublishedMessages:
+    """Counts the messages that are published to the streams of a vhost, from read to read."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, int]] = {}
+        """The last offset, and the messages so far."""
+
+    async def after(self, connection: StreamConnection, stream: str, last: StreamChunk | None) -> int:
+        """Returns the messages since the first read of the stream; raises as StreamConnection does."""
+        end, (before, count) = -1 if last is None else last.last, self._known.pop(stream, (-2, 0))
+        if last is not None and -1 <= before < end:
+            count += await _messages(connection, stream, before, last)
+        elif end < before:
+            count = 0
+        if len(self._known) >= MOST_QUEUES:
+            del self._known[next(iter(self._known))]
+        self._known[stream] = end, count
+        return count
+
+
+async def _messages(connection: StreamConnection, stream: str, after: int | None, last: StreamChunk) -> int:
+    """Returns how many messages follow an offset (None: are in the stream) up to the last chunk.
+
+    Between them are offsets that consumers have stored. Their share is that in the first chunks, of which so many are
+    read that they take about _SAMPLE_BYTES, and of a small number of messages all.
+    """
+    if after is not None and after >= last.first - 1:
+        return max(0, last.last - after)
+    begin = None if after is None else after + 1
+    most = max(1, min(_MOST_CHUNKS, _SAMPLE_BYTES // last.size))
+    return counted(await connection.chunks(stream, begin, most), -1 if after is None else after, last.last)
+
+
+def counted(chunks: Sequence[StreamChunk], after: int, last: int) -> int:
+    """Returns how many messages follow the offset `after`, up to `last`. `chunks`: the first ones, in their order."""
+    if not chunks:
+        return last - after
+    messages = sum(max(0, min(each.last, last) - max(each.first - 1, after)) for each in chunks)
+    begin, end = max(chunks[0].first - 1, after), chunks[-1].last
+    return messages + round(max(0, last - end) * messages / max(1, end - begin))
 
 
 def _named(node: str) -> str:
