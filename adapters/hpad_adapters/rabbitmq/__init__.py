@@ -1,4 +1,4 @@
-"""External metrics from RabbitMQ queues: counts, rates, times and goals, consumers and their utilisation."""
+"""External metrics from RabbitMQ: counts, rates, times and goals, consumers of queues, and lags of streams."""
 
 from hpad.adapter_http import OAuth2 as OAuth2
 from hpad_adapters.rabbitmq.adapter import RabbitMQ as RabbitMQ

@@ -73,7 +73,7 @@ class RabbitMQ:
 
     The metric's selector names the queue, unless the configuration does: `queue=worker_tasks` or `queue in (a,b)`,
     optionally with `vhost=`, `mode=` and `aggregate=`. Queries by pod are answered with the messages that the consumers
-    of each pod hold.
+    of each pod hold. Metrics of streams have `stream=` and `group=`, and need the setting `stream_url`.
     """
 
     serves: ClassVar[frozenset[str]] = frozenset({EXTERNAL})

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-OK, ABSENT, NO_NODE = 1, 2, 6
+OK, ABSENT, NO_NODE, NO_RIGHT = 1, 2, 6, 16
 """Response codes; further ones are in REASONS."""
 REASONS = {
     ABSENT: "there is no such stream",
@@ -24,7 +24,7 @@ REASONS = {
     9: "wrong user name or password",
     11: "this user may connect from the broker's own machine only",
     12: "the user has no permission on the vhost, or there is no such vhost",
-    16: "the user has no permission to read the stream",
+    NO_RIGHT: "the user has no permission to read the stream",
 }
 """What response codes mean, as the end of a sentence."""
 _NO_OFFSET = 19
@@ -46,6 +46,7 @@ _SUBSCRIPTION = 1
 _MOST_BYTES = 1 << 20
 """Of a frame without messages."""
 _PIECE = 1 << 16
+_CLOSE_SECONDS = 1.0
 _SIZE = struct.Struct(">I")
 _HEAD = struct.Struct(">HH")
 _CHUNK = struct.Struct(">BBBHIqQQiIII")
@@ -151,12 +152,13 @@ class StreamConnection:
 
     async def close(self) -> None:
         """Closes the connection. Never raises, because the connection is not used again."""
+        goodbye = _SIZE.pack(self._correlation + 1) + struct.pack(">H", OK) + _text("done")
         with contextlib.suppress(Exception):
-            await self._send(_CLOSE, _SIZE.pack(self._correlation + 1) + struct.pack(">H", OK) + _text("done"))
-        self._writer.close()
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._send(_CLOSE, goodbye)
+                self._writer.close()
                 await self._writer.wait_closed()
+        self._writer.transport.abort()
 
     async def _delivered(self, stream: str, where: bytes, credit: int) -> list[StreamChunk]:
         self._chunks = []

@@ -18,6 +18,7 @@ from hpad_adapters.clearing.workers import MOST_QUEUES
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.stream_protocol import (
     ABSENT,
+    NO_RIGHT,
     REASONS,
     NodeAddress,
     StreamChunk,
@@ -165,7 +166,8 @@ class _Reading:
                 read = PartitionOffsets(partition, None if last is None else last.last, offset, unread, published)
                 self._read[partition, group] = read
         except StreamRefusedError as error:
-            refused = AdapterError(f'stream "{partition}" in {self._where}: {error}', "spec")
+            blame = "spec" if error.code in (ABSENT, NO_RIGHT) else "source"
+            refused = AdapterError(f'stream "{partition}" in {self._where}: {error}', blame)
             self._read |= dict.fromkeys(((partition, group) for group in groups), refused)
 
     def found(self) -> dict[StreamGroup, StreamOffsets]:
