@@ -199,10 +199,11 @@ async def test_a_goal_in_seconds_needs_statistics_of_the_broker(shop: Applicatio
     assert "goal: is missing" in message(wrong)
 
 
-@on("redis")
-async def test_redis_has_no_rates(shop: Application) -> None:
-    [answer] = await shop.ask(("celery_workers_to_clear", "queue=mail,goal=60s"))
-    assert "Redis keeps no rates of messages" in message(answer)
+@on("rabbitmq")
+async def test_the_age_of_the_oldest_task_is_what_its_publisher_wrote(shop: Application) -> None:
+    shop.tell_time()
+    await shop.send("report:1:0")
+    await shop.until(lambda found: found[0] >= 100, ("celery_head_age", "queue=reports"))
 
 
 @on("rabbitmq", "redis")

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import redis
-from support.celery_shop import PASSWORD, Application, message, values
+from support.celery_shop import PASSWORD, SETTLED, Application, message, values
 from support.redis_lab import Server, needs_redis, started
 
 from hpad import testing
@@ -26,6 +26,7 @@ pytest.importorskip("celery", reason="needs celery from PyPI")
 pytestmark = [needs_redis, pytest.mark.redis]
 
 TASKS, WAITING, FETCHED = "celery_tasks", "celery_tasks_waiting", "celery_tasks_unacknowledged"
+TO_CLEAR = "celery_workers_to_clear"
 Shops = Callable[..., Application]
 
 
@@ -163,9 +164,71 @@ async def test_the_user_needs_the_documented_rights(shops: Shops, server: Server
     assert values(counted) == 1
 
 
-async def test_redis_has_no_rates(shops: Shops) -> None:
-    [answer] = await shops().ask(("celery_workers_to_clear", "queue=mail,goal=60s"))
-    assert "Redis keeps no rates of messages" in message(answer)
+@pytest.mark.parametrize("late", [True, False], ids=["late", "early"])
+async def test_a_goal_in_seconds_is_measured_by_the_lists_and_the_workers(shops: Shops, late: bool) -> None:
+    """A worker with two threads has ten tasks, of which it works on two; at the end none is left."""
+    shop = shops(configuration={"task_acks_late": late})
+    goal = (TO_CLEAR, "queue=mail,goal=60s,service_time=30s")
+    [unasked] = await shop.ask(goal)
+    assert "over Redis needs the setting `workers` of the source: the lengths of lists do not tell" in message(unasked)
+    shop.options["workers"] = {"timeout": "20s"}
+    await shop.send("mail.send:10:0")
+    assert [values(each) for each in await shop.ask(goal)] == [5]
+    async with shop.worker("mail"):
+        active = ("celery_tasks_active", "queue=mail")
+        [needed, _] = await shop.until(lambda found: found[1] == 2, goal, active)
+        assert 4 <= needed <= 8
+        shop.gate.touch()
+        await shop.until(lambda found: found == [0, 0], goal, (TASKS, "queue=mail"))
+
+
+async def test_a_goal_needs_all_queues_of_a_worker_and_a_valid_selector(shops: Shops) -> None:
+    shop = shops()
+    shop.options["workers"] = {"timeout": "20s"}
+    await shop.send("mail.send:1:0", "report:1:0")
+    both = (TO_CLEAR, "queue in (mail,reports),goal=60s,service_time=1s")
+    async with shop.worker("mail,reports"):
+        await shop.until(lambda found: found == [2], ("celery_tasks_active", "queue in (mail,reports)"))
+        alone, without, together = await shop.ask((TO_CLEAR, "queue=mail,goal=60s"), (TO_CLEAR, "queue=mail"), both)
+        assert "works for 'reports' as well, and does not tell how many tasks of each queue" in message(alone)
+        assert "ask for all its queues, queue in (mail,reports)" in message(alone)
+        assert f"selector of External metric {TO_CLEAR}: goal: is missing" in message(without)
+        assert values(together) == 2
+
+
+async def test_tasks_of_a_worker_that_was_killed_need_a_worker(shops: Shops, server: Server) -> None:
+    """Redis hands them out again, after the visibility timeout, if a worker asks for them."""
+    shop = shops()
+    shop.options["workers"] = {"timeout": "20s"}
+    for queue in ("mail", "celery", "reports"):
+        bind(server, queue, (queue, queue))
+    goal = (TO_CLEAR, "queue=mail,goal=60s")
+    [idle] = await shop.ask(goal)
+    assert idle.values == (0,)
+    hold(server, [entry("", "mail")])
+    [left] = await shop.ask(goal)
+    assert left.values == (1,)
+
+
+async def test_the_age_of_the_oldest_waiting_task(shops: Shops, server: Server) -> None:
+    """Of the property that a publisher writes; Celery writes none by itself. Each priority has a list."""
+    shop, age = shops(), ("celery_head_age", "queue=mail")
+    await shop.send("mail.send:1:0")
+    [untold] = await shop.ask(age)
+    assert "the oldest task of the list 'mail' does not tell when it was sent: the application" in message(untold)
+    server.cli("-n", "1", "del", "mail")
+    shop.tell_time()
+    [empty] = await shop.ask(age)
+    assert empty.values == (0,)
+    await shop.send("mail.send:1:9")
+    [told] = await shop.ask(age)
+    assert 100 <= values(told) < 100 + SETTLED
+    with client(server) as connected:
+        connected.lpush("mail", json.dumps({"body": "x" * (1 << 20)}))
+    [large] = await shop.ask(age)
+    assert re.search(
+        r"the oldest task of the list 'mail' has 10\d+ bytes, and at most 1048576 are read", message(large)
+    )
 
 
 async def test_fetched_tasks_of_other_queues_count_for_none_of_these(shops: Shops) -> None:

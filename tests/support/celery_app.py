@@ -1,7 +1,8 @@
 """A Celery application of tests: its workers run as `celery -A support.celery_app worker`, or by `main` below.
 
 Environment: `BROKER`, the URL of the broker; `GATE`, a file for which the tasks wait; `CONFIGURATION`, settings of
-Celery as JSON; `QUEUES`, the JSON list of task_queues: name, exchange, its type, routing key, and arguments.
+Celery as JSON; `TELLS_TIME`, whether tasks tell that they were sent 100 seconds ago; `QUEUES`, the JSON list of
+task_queues: name, exchange, its type, routing key, and arguments.
 """
 
 import json
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 from celery import Celery
+from celery.signals import before_task_publish
 from kombu import Exchange, Queue
 
 app = Celery("shop", broker=os.environ.get("BROKER", "memory://"))
@@ -27,6 +29,14 @@ if queues := json.loads(os.environ.get("QUEUES", "[]")):
         Queue(name, Exchange(exchange, kind), key, queue_arguments=dict(*arguments))
         for name, exchange, kind, key, *arguments in queues
     ]
+
+
+if os.environ.get("TELLS_TIME"):
+
+    @before_task_publish.connect
+    def tell(properties: dict[str, object], **_: object) -> None:
+        """Writes when a task is sent."""
+        properties["timestamp"] = int(time.time()) - 100
 
 
 @app.task(name="mail.send")

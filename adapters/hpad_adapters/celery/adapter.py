@@ -23,6 +23,7 @@ from hpad_adapters.celery.over_redis import OverRedis
 from hpad_adapters.celery.settings import Settings, is_glob
 from hpad_adapters.celery.wanted import (
     ACTIVE,
+    HEAD_AGE,
     METRICS,
     PARAMETERS,
     TASKS,
@@ -32,6 +33,7 @@ from hpad_adapters.celery.wanted import (
     WantedTasks,
     wanted,
 )
+from hpad_adapters.celery.workers import CeleryWorkers
 from hpad_adapters.rabbitmq import Metric, Mode, RabbitMQ
 from hpad_adapters.rabbitmq import Settings as RabbitMQSettings
 from hpad_adapters.redis_servers import lacks
@@ -47,6 +49,7 @@ _MODES: Mapping[str, Mode] = {
     UNACKED: "unacked",
     TO_CLEAR: "workers_to_clear",
     ACTIVE: "unacked",
+    HEAD_AGE: "head_age",
 }
 _BY_WORD = "workers"
 """The group of queries of pods that the workers answer."""
@@ -119,8 +122,9 @@ class Celery:
 
     celery_tasks_waiting: tasks in the queues; celery_tasks_unacknowledged: those that workers have fetched and not
     acknowledged; celery_tasks: both; celery_tasks_active: those in work, which only workers know. With `workers` they
-    count by what the workers say. celery_workers_to_clear (RabbitMQ only): tasks to be worked on at once so that the
-    backlog is gone within `goal=60s`. Without a selector, the tasks of all queues of the application.
+    count by what the workers say. celery_workers_to_clear: tasks to be worked on at once so that the backlog is gone
+    within `goal=60s`; over Redis it needs `workers`. celery_head_age: seconds since the oldest task was sent, if it
+    tells. Without a selector, the tasks of all queues of the application.
     """
 
     serves: ClassVar[frozenset[str]] = frozenset({EXTERNAL})
@@ -138,13 +142,14 @@ class Celery:
 
     def __init__(self, configured: settings.Settings, context: Context) -> None:
         self._settings = configured
+        workers = CeleryWorkers(configured, context) if configured.workers is not None else None
         self._broker: CeleryBroker
         if configured.redis is not None:
-            self._broker = OverRedis(configured, configured.redis, context)
+            self._broker = OverRedis(configured, configured.redis, context, workers)
         else:
             assert configured.rabbitmq is not None
             self._broker = OverRabbitMQ(configured, configured.rabbitmq, context)
-        self._word = ByWord(configured, context) if configured.workers is not None else None
+        self._word = ByWord(configured, workers) if workers is not None else None
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns one answer per query; raises AdapterError if the broker does not answer."""

@@ -13,7 +13,6 @@ import msgspec
 from hpad.adapter import (
     AdapterError,
     Answer,
-    Context,
     ExternalSample,
     Member,
     PodSample,
@@ -37,8 +36,8 @@ _NOW = 0.2
 class ByWord:
     """Asks the workers, and answers with what they say."""
 
-    def __init__(self, settings: Settings, context: Context) -> None:
-        self._workers = CeleryWorkers(settings, context)
+    def __init__(self, settings: Settings, workers: CeleryWorkers) -> None:
+        self._workers = workers
         self._tasks = TaskCounts(settings)
 
     async def pods(self, asked: Sequence[WantedTasks]) -> list[Answer]:

@@ -4,15 +4,22 @@ A queue without waiting tasks counts only if the application has declared it. So
 Channel._put and Channel._q_for_pri.
 """
 
+import asyncio
+import math
 from collections import Counter
 from collections.abc import Collection, Sequence
+from typing import Protocol
 
 import msgspec
 
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample, or_error, shown
+from hpad_adapters.celery.ages import age_of, oldest
 from hpad_adapters.celery.bindings import Bindings, QueueOwners, Replies
+from hpad_adapters.celery.goal import GoalsOverRedis, goal_of
 from hpad_adapters.celery.settings import RedisBroker, Settings
-from hpad_adapters.celery.wanted import TO_CLEAR, UNACKED, WAITING, WantedTasks
+from hpad_adapters.celery.wanted import HEAD_AGE, TASKS, TO_CLEAR, UNACKED, WAITING, WantedTasks
+from hpad_adapters.celery.workers import Said
+from hpad_adapters.clearing.workers import LEAST
 from hpad_adapters.redis_servers import AnyRedis, RedisRequest, Reply, ReplyError, ServerError, servers
 
 # The tasks that workers have fetched: a hash of all queues of the database, with the whole task in each entry.
@@ -137,28 +144,45 @@ def _too_many(size: int) -> AdapterError:
     )
 
 
-_NO_RATES = f"Redis keeps no rates of messages: {TO_CLEAR} needs RabbitMQ; scale by celery_tasks"
+_NO_RATES = (
+    f"{TO_CLEAR} over Redis needs the setting `workers` of the source: the lengths of lists do not tell how many tasks "
+    "came and how many were done, so that the workers are asked; without it, scale by celery_tasks"
+)
 _NO_MEMBERS = "Redis does not say which worker has fetched a task: the source needs `workers`"
 
 
-class OverRedis:
-    """Counts tasks in Redis. A batch reads each key once, and the fetched tasks if there are any."""
+class AskedWorkers(Protocol):
+    """Asks the workers what they hold."""
 
-    def __init__(self, settings: Settings, broker: RedisBroker, context: Context) -> None:
+    async def read(self) -> Said:
+        """Returns what they say; raises AdapterError."""
+        ...
+
+
+class OverRedis:
+    """Counts tasks in Redis. A batch reads each key once, and the fetched tasks if there are any.
+
+    `workers` are asked for what a goal in seconds needs to know; None if they may not be.
+    """
+
+    def __init__(self, settings: Settings, broker: RedisBroker, context: Context, workers: AskedWorkers | None) -> None:
         self._settings = settings
         self._broker = broker
         self._clock = context.clock
         self._servers = servers(broker)
+        self._workers = workers
+        self._goals = GoalsOverRedis(context)
         self._bindings = Bindings(broker, settings.default_queue)
         self._size = RedisRequest(broker.unacked, (("TYPE", broker.unacked), ("HLEN", broker.unacked)))
 
     async def answer(self, asked: Sequence[WantedTasks]) -> list[Answer]:
         """Returns one answer per query; raises AdapterError if Redis does not answer."""
         requests = list(dict.fromkeys(request for each in asked for request in self._requests(each)))
-        replies = dict(zip(requests, await self._servers.ask(requests), strict=True)) if requests else {}
+        replies, said = await self._replies(requests, with_workers=any(map(self._has_goal, asked)))
+        needed = [self._needed(each, replies, said) if self._has_goal(each) else None for each in asked]
         # That the fetched tasks cannot be read is no error of queries for waiting ones.
-        found = await or_error(self._fetched(replies)) if self._size in replies else Fetched()
-        return [self._answer(each, replies, found) for each in asked]
+        found = await or_error(self._fetched(replies)) if self._counts_fetched(asked, needed) else Fetched()
+        return [self._answer(each, replies, found, goal) for each, goal in zip(asked, needed, strict=True)]
 
     def group(self, wanted: WantedTasks) -> None:
         """Returns None: each key is a command, whichever queries are asked together."""
@@ -166,14 +190,48 @@ class OverRedis:
     async def aclose(self) -> None:
         """Does nothing: a connection ends with its batch."""
 
+    def _has_goal(self, wanted: WantedTasks) -> bool:
+        return wanted.query.name == TO_CLEAR and wanted.query.members is None and self._workers is not None
+
     def _requests(self, wanted: WantedTasks) -> list[RedisRequest]:
         """Returns the requests for waiting tasks, for the declared queues and for fetched tasks."""
-        if wanted.query.name == TO_CLEAR or wanted.query.members is not None:
+        if wanted.query.members is not None or (wanted.query.name == TO_CLEAR and self._workers is None):
             return []
         queues = self._queues(wanted)
         found = [request for queue in queues for request in self._lists(queue)]
         found += self._bindings.requests(queues)
+        if wanted.query.name == HEAD_AGE:
+            return [*found, *(oldest(key) for queue in queues for key in self._broker.lists(queue))]
         return found if wanted.query.name == WAITING else [*found, self._size]
+
+    async def _replies(
+        self, requests: Sequence[RedisRequest], *, with_workers: bool
+    ) -> tuple[Replies, Said | AdapterError]:
+        """Asks Redis, and the workers at the same time; raises AdapterError if Redis does not answer."""
+        redis = self._servers.ask(requests) if requests else _nothing()
+        said = or_error(self._workers.read()) if with_workers and self._workers is not None else _unasked()
+        replies, heard = await asyncio.gather(redis, said)
+        return dict(zip(requests, replies, strict=True)), heard
+
+    def _needed(self, wanted: WantedTasks, replies: Replies, said: Said | AdapterError) -> float | AdapterError:
+        """Returns how many tasks have to be worked on at once."""
+        if isinstance(said, AdapterError):
+            return said
+        queues = self._queues(wanted)
+        try:
+            waiting = sum(self._waiting(queue, replies) for queue in queues)
+            return self._goals.workers(queues, goal_of(wanted.goal), _named(queues), waiting, said)
+        except ServerError as error:
+            return error
+        except ValueError as error:
+            return AdapterError(f"selector of External metric {TO_CLEAR}: {error}", "spec")
+        except AdapterError as error:
+            return self._placed(error)
+
+    def _counts_fetched(self, asked: Sequence[WantedTasks], needed: Sequence[float | AdapterError | None]) -> bool:
+        """Returns whether fetched tasks decide: for a goal, whether a worker is needed at all."""
+        counts = (each.query.members is None and each.query.name in (TASKS, UNACKED) for each in asked)
+        return any(counts) or 0.0 in needed
 
     def _lists(self, queue: str) -> list[RedisRequest]:
         return [_length(key) for key in self._broker.lists(queue)]
@@ -186,19 +244,52 @@ class OverRedis:
         size = _size(self._size.key, "hash", replies[self._size])
         return await read(self._servers, self._size.key, size, self._bindings) if size else Fetched()
 
-    def _answer(self, wanted: WantedTasks, replies: Replies, found: Fetched | AdapterError) -> Answer:
+    def _answer(
+        self, wanted: WantedTasks, replies: Replies, found: Fetched | AdapterError, needed: float | AdapterError | None
+    ) -> Answer:
         if wanted.query.members is not None:
             return AdapterError(_NO_MEMBERS, "spec")
-        if wanted.query.name == TO_CLEAR:
+        if wanted.query.name == TO_CLEAR and needed is None:
             return AdapterError(_NO_RATES, "spec")
+        if isinstance(needed, AdapterError):
+            return needed
         try:
-            total = self._total(wanted, replies, found)
+            if needed is not None:
+                return self._sample(needed or self._left(wanted, found))
+            if wanted.query.name == HEAD_AGE:
+                return self._sample(self._head_age(wanted, replies))
+            return self._sample(self._total(wanted, replies, found))
         except ServerError as error:
             return error
         except AdapterError as error:
-            text = f"{self._servers.name}: {error.message}"
-            return AdapterError(text, error.blame, lasting=error.lasting, alive=error.alive)
-        return ExternalSample((total * 1000,), self._clock.now())
+            return self._placed(error)
+
+    def _sample(self, value: float) -> ExternalSample:
+        return ExternalSample((math.ceil(round(value * 1000, 6)),), self._clock.now())
+
+    def _placed(self, error: AdapterError) -> AdapterError:
+        """Returns the same error with the name of the server."""
+        return AdapterError(
+            f"{self._servers.name}: {error.message}", error.blame, lasting=error.lasting, alive=error.alive
+        )
+
+    def _left(self, wanted: WantedTasks, found: Fetched | AdapterError) -> float:
+        """Returns what a goal needs for tasks that only Redis knows: those of a worker that has gone.
+
+        Redis hands them out again after the visibility timeout, if a worker is there to ask. Raises AdapterError.
+        """
+        if isinstance(found, AdapterError):
+            raise found
+        return LEAST if found.count(self._queues(wanted), every=False) else 0.0
+
+    def _head_age(self, wanted: WantedTasks, replies: Replies) -> float:
+        """Returns the age of the oldest waiting task, 0.0 if none waits; raises AdapterError."""
+        queues, now = self._queues(wanted), self._clock.now()
+        for queue in queues:
+            self._waiting(queue, replies)
+        keys = [key for queue in queues for key in self._broker.lists(queue)]
+        found = ((key, _checked(key, "list", replies[oldest(key)], absent=None)) for key in keys)
+        return max((age_of(key, task, now) for key, task in found if task is not None), default=0.0)
 
     def _total(self, wanted: WantedTasks, replies: Replies, found: Fetched | AdapterError) -> int:
         """Returns the number of tasks; raises AdapterError."""
@@ -216,6 +307,19 @@ class OverRedis:
         if not count and self._broker.on_missing_queue == "error":
             self._bindings.check(queue, replies)
         return count
+
+
+async def _nothing() -> list[list[Reply] | AdapterError]:
+    return []
+
+
+async def _unasked() -> AdapterError:
+    return AdapterError("the workers were not asked")
+
+
+def _named(queues: Sequence[str]) -> str:
+    names = ", ".join(map(shown, queues[:_NAMED]))
+    return f"{'queues' if len(queues) > 1 else 'queue'} {names}{', …' if len(queues) > _NAMED else ''}"
 
 
 def _length(key: str) -> RedisRequest:

@@ -1,7 +1,7 @@
 """Reads the answers of Celery workers to the remote control.
 
 Each answer is a JSON object {name of the worker: what it says}. Source: celery/worker/control.py: scheduled, reserved,
-active and stats; celery/worker/request.py: Request.info.
+active, stats and active_queues; celery/worker/request.py: Request.info.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ import msgspec
 from hpad.adapter import shown
 from hpad_adapters.celery.workers import HeldTask, WorkerReport
 
-COMMANDS = ("scheduled", "reserved", "active", "stats")
+COMMANDS = ("scheduled", "reserved", "active", "stats", "active_queues")
 """In the order in which a task passes through: one that moves on between two answers is in both, and not in neither."""
 
 
@@ -44,6 +44,7 @@ class _Scheduled(msgspec.Struct, frozen=True):
 
 class _Pool(msgspec.Struct, frozen=True, rename={"limit": "max-concurrency"}):
     limit: Any = 0
+    implementation: str = ""
 
 
 class _Stats(msgspec.Struct, frozen=True):
@@ -52,12 +53,18 @@ class _Stats(msgspec.Struct, frozen=True):
     uptime: float | None = None
 
 
+class _Queue(msgspec.Struct, frozen=True):
+    name: str
+
+
+_SOLO = "celery.concurrency.solo:TaskPool"
 _NAMED = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _DECODERS: Mapping[str, msgspec.json.Decoder[Any]] = {
     "scheduled": msgspec.json.Decoder(list[_Scheduled]),
     "reserved": msgspec.json.Decoder(list[_Info]),
     "active": msgspec.json.Decoder(list[_Info]),
     "stats": msgspec.json.Decoder(_Stats),
+    "active_queues": msgspec.json.Decoder(list[_Queue]),
 }
 
 
@@ -115,6 +122,8 @@ def _report(name: str, said: Mapping[str, list[Any]], now: float) -> WorkerRepor
         finished=sum(sum(each.total.values()) for each in stats),
         concurrency=sum(each.pool.limit for each in stats if isinstance(each.pool.limit, int)),
         started=now - max(ages) if ages else None,
+        queues=tuple(sorted({queue.name for answer in said["active_queues"] for queue in answer})),
+        solo=any(each.pool.implementation == _SOLO for each in stats),
     )
 
 

@@ -9,8 +9,9 @@ from hpad_adapters.celery.settings import Settings
 from hpad_adapters.selection import no_metric
 
 TASKS, WAITING, UNACKED = "celery_tasks", "celery_tasks_waiting", "celery_tasks_unacknowledged"
-TO_CLEAR, ACTIVE = "celery_workers_to_clear", "celery_tasks_active"
-METRICS = (TASKS, WAITING, UNACKED, TO_CLEAR, ACTIVE)
+TO_CLEAR, HEAD_AGE = "celery_workers_to_clear", "celery_head_age"
+ACTIVE = "celery_tasks_active"
+METRICS = (TASKS, WAITING, UNACKED, TO_CLEAR, HEAD_AGE, ACTIVE)
 BY_WORD = frozenset({TASKS, WAITING, ACTIVE})
 """Metrics that the workers correct, where they are asked."""
 _OF_QUEUES = ("queue", "task")

@@ -48,9 +48,10 @@ class WorkerReport(msgspec.Struct, frozen=True):
     """The answers of one worker.
 
     `name` is such as "worker@POD". It works on `active` tasks; `reserved` ones wait in it for their turn, and `later`
-    ones for their time (`eta`, `countdown`). `finished` is the number of tasks that it has received since its start,
-    of all names (stats: total). `concurrency` is how many tasks it works on at once. `started` is when it started, in
-    seconds since the epoch, None where it does not say it.
+    ones for their time (`eta`, `countdown`). `finished` is the number of tasks that it has begun since its start, of
+    all names (stats: total). `concurrency` is how many tasks it works on at once. `started` is when it started, in
+    seconds since the epoch, None where it does not say it. `queues` are those that it takes tasks from. `solo`: its
+    pool says nothing while it works.
     """
 
     name: str
@@ -60,6 +61,8 @@ class WorkerReport(msgspec.Struct, frozen=True):
     finished: int = 0
     concurrency: int = 0
     started: float | None = None
+    queues: tuple[str, ...] = ()
+    solo: bool = False
 
     @property
     def scheduled(self) -> int:

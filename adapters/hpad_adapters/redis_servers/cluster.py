@@ -138,14 +138,17 @@ class ClusterServers:
 
 
 class _FirstArgument:
-    """Tells redis-py where the key of a command is. It would ask for COMMAND, which needs a right of its own."""
+    """Tells redis-py where the key of a command is. It would ask for COMMAND, which needs a right of its own.
+
+    It is the first argument, but in EVAL, where it follows the script and the number of keys.
+    """
 
     async def initialize(self, node: ClusterNode | None = None) -> None:
         """Does nothing."""
 
     async def get_keys(self, *command: str) -> Sequence[str]:
-        """Returns the first argument."""
-        return command[1:2]
+        """Returns the key."""
+        return command[3:4] if command[0] == "EVAL" else command[1:2]
 
 
 def _node(client: RedisCluster, key: str) -> ClusterNode | None:
