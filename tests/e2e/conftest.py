@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -21,6 +22,8 @@ from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
 from hpad.lab.servers.rabbitmq import Queue, RabbitMQServer
 
+collect_ignore = [] if "HPAD_TEST_CELERY" in os.environ else ["test_celery_word.py"]
+"""Files of tests that take minutes, and run by hand only."""
 Json = dict[str, Any]
 PERIOD = 0.4
 IMPATIENT = Tunables(cpu_initialization_period=timedelta(0), initial_readiness_delay=timedelta(0))

@@ -1,6 +1,6 @@
 """Idle workers go first by the word of real Celery workers: many scale-downs, counted against what the workers did.
 
-Takes minutes, so that it is run by hand: HPAD_TEST_CELERY=9 (rounds of six scale-downs each, for each combination).
+Takes minutes, so that it is run by hand: HPAD_TEST_CELERY=13 (rounds of four scale-downs each, for each combination).
 HPAD_TEST_CELERY_REPORT names a file that gets a line of JSON for each combination.
 """
 
@@ -28,11 +28,13 @@ from hpad.lab.servers import ports, rabbitmq
 from hpad_adapters.celery import Settings
 from hpad_adapters.celery.workers import CeleryWorkers
 
-ROUNDS = int(os.environ.get("HPAD_TEST_CELERY", "0"))
-pytestmark = [pytest.mark.cluster, pytest.mark.skipif(not ROUNDS, reason="minutes: set HPAD_TEST_CELERY=9")]
-MOST, FEWEST = 8, 2
+ROUNDS = int(os.environ.get("HPAD_TEST_CELERY", "1"))
+pytestmark = pytest.mark.cluster
+MOST, FEWEST = 6, 2
+PERIOD, TIMEOUT = 10.0, "1200ms"
+"""A scale-down waits for what its pods do for at most 15 % of the period."""
 PER_SECOND, SHORTEST, LONGEST = 1.2, 0.3, 4.0
-HELD = 15.0
+HELD = 25.0
 """Seconds that a scale-down may wait for an idle worker."""
 RACE = 1.0
 """Seconds between the reading and the removal, in which a worker may fetch a task."""
@@ -96,24 +98,27 @@ async def brokers(kind: str, folder: Path) -> AsyncIterator[tuple[str, dict[str,
     if kind == "redis":
         [port] = ports.free(1)
         with redis_lab.started(redis_lab.Server(folder / "redis", port, {})):
-            yield f"redis://127.0.0.1:{port}/0", {"redis": {"url": f"redis://127.0.0.1:{port}"}, "workers": {}}
+            yield (
+                f"redis://127.0.0.1:{port}/0",
+                {"redis": {"url": f"redis://127.0.0.1:{port}"}, "workers": {"timeout": TIMEOUT}},
+            )
         return
     async with rabbitmq.RabbitMQServer() as server:
         user, at = server.admin, f"127.0.0.1:{server.amqp_port}"
         options = {"url": server.management_url, "username": user.name, "password": user.password}
         yield (
             f"amqp://{user.name}:{user.password}@{at}//",
-            {"rabbitmq": options, "workers": {"url": f"amqp://{at}"}},
+            {"rabbitmq": options, "workers": {"url": f"amqp://{at}", "timeout": TIMEOUT}},
         )
 
 
 def deploy(world: World, url: str, diary: Path, pool: str, configuration: dict[str, Any]) -> None:
-    environment = {"BROKER": url, "DIARY": str(diary), "PYTHONPATH": str(TESTS)}
+    environment: dict[str, str] = {"BROKER": url, "DIARY": str(diary), "PYTHONPATH": str(TESTS)}
     environment |= {"CONFIGURATION": json.dumps(configuration)}
     concurrency = "1" if pool == "prefork" else "2"
     command = [sys.executable, "-m", "celery", "-A", "support.celery_diary", "worker", "-P", pool, "-c", concurrency]
     command += ["-n", "worker@$(POD_NAME)", "-Q", "mail", "--without-gossip", "--without-mingle"]
-    env = [{"name": name, "value": value} for name, value in environment.items()]
+    env: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in environment.items()]
     env.append({"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
     pod = {
         "terminationGracePeriodSeconds": 60,
@@ -162,7 +167,7 @@ async def test_no_busy_worker_goes_while_one_is_idle(
         source = {**options, "queues": ["mail"]}
         deploy(world, url, diary.file, pool, configuration)
         source_settings = settings.SourceSettings(name="celery", adapter="celery", settings=source)
-        await world.hpad(sources=(source_settings,), sync_period=timedelta(seconds=1))
+        await world.hpad(sources=(source_settings,), sync_period=timedelta(seconds=PERIOD))
         sender = Sender(url, seed=len(kind) * 1000 + len(pool) * 100 + len(acks) * 10 + prefetch)
         async with testing.context("celery") as context:
             workers = CeleryWorkers(msgspec.convert(source, Settings), context)

@@ -81,14 +81,15 @@ class WorkersSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     url: over RabbitMQ the address of AMQP, such as "amqp://rabbitmq:5672", or amqps:// for TLS, without credentials; of
         a list, the first node that answers is used. Over Redis it is the broker itself: leave it out.
     vhost: that of the workers, if not the one of `rabbitmq`.
-    username: a user with permissions on the remote control, if not the one of `rabbitmq`: configure
-        "^hpad-.*\\.pidbox$", write "^(hpad-.*|celery)\\.pidbox$", read "^(hpad-.*|celery)\\.pidbox$".
+    username: a user with permissions on the remote control, if not the one of `rabbitmq`: configure "^hpad-", write
+        "^celery\\.pidbox$", read "^(.*\\.)?celery\\.pidbox$".
     password: of the user; password_file: a file that holds it, read for each asking; password_env: an environment
         variable that holds it.
     ca, cert, key: PEM files for TLS, read for each asking; insecure: trust any certificate.
     exchange: as control_exchange of the application.
     fanout_prefix: as in broker_transport_options of the application, over Redis.
-    timeout: of one asking, such as "1s". Answers are complete earlier, unless a worker is silent.
+    timeout: of one asking, such as "500ms". Answers are complete earlier, unless a worker is silent. A scale-down waits
+        for it for at most 15 % of the period of the HPA.
     """
 
     url: str | list[str] = ""
@@ -103,7 +104,7 @@ class WorkersSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     insecure: bool = False
     exchange: str = "celery"
     fanout_prefix: bool | str = True
-    timeout: str = "1s"
+    timeout: str = "500ms"
 
     def __post_init__(self) -> None:
         errors = [f"url: {error}" for node in self.nodes if (error := url_error(node, ("amqp", "amqps"), _AMQP))]
