@@ -42,9 +42,9 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
     stream_url: the address of the plugin rabbitmq_stream, such as "rabbitmq-stream://rabbitmq:5552", or
         "rabbitmq-stream+tls://rabbitmq:5551", for metrics of streams; of a cluster a list with one address per node,
         because the leader of each stream is asked. The user needs the permission to read the stream.
-    offset_reset_policy: what counts for a stream in which the group has stored no offset: error (the metric fails),
-        earliest (all messages in it, for consumers that begin with the first), or latest (1, so that a first consumer
-        starts and stores one).
+    offset_reset_policy: what counts for a stream in which the group has stored no offset, or one whose message was
+        removed since: error (the metric fails), earliest (all messages in it, for consumers that begin with the first),
+        or latest (1, so that a first consumer starts and stores one).
     username: a user with the tag "monitoring" and a permission on the vhosts, for which "^$" "^$" "^$" suffices;
         by AMQP without the tag, and from RabbitMQ 4.2.6 on with a permission on each queue (docs/rabbitmq.md).
     password: of the user; password_file: a file that holds it, read for each request; password_env: an environment

@@ -129,9 +129,9 @@ def lag(partition: PartitionOffsets, group: str, policy: NoOffset) -> int:
     if partition.stored is None:
         if policy == "error":
             raise AdapterError(
-                f'group "{group}" has stored no offset in stream "{partition.stream}" (consumers with a name store '
-                "one by the stream protocol, those by AMQP do not): set offset_reset_policy to earliest or latest if "
-                "that is expected",
+                f'group "{group}" has stored no offset in stream "{partition.stream}", or the message there was '
+                "removed (consumers with a name store one by the stream protocol, those by AMQP do not): set "
+                "offset_reset_policy to earliest or latest if that is expected",
                 "spec",
             )
         return partition.unread if policy == "earliest" else 1
