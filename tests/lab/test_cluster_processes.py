@@ -111,6 +111,22 @@ async def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(start, u
     assert not alive(pid)
 
 
+async def test_only_the_main_process_is_asked_to_end(start, until):
+    """Its children end with it, or when it says so: those of Celery would drop the tasks they are working on."""
+    client = await start()
+    child = "trap 'touch asked' TERM; touch up; until test -e go; do sleep 0.05; done; touch finished"
+    main = f"trap 'touch stopping; wait; exit 0' TERM; sh -c \"{child}\" & wait"
+    client.cluster.apply(pod("p", ["sh", "-c", main], terminationGracePeriodSeconds=60))
+    (directory,) = await until(lambda: [*client.cluster.directory.glob("default_p_*")])
+    await until(lambda: (directory / "up").exists())
+    await client.ask("DELETE", f"{PODS}/p")
+    await until(lambda: (directory / "stopping").exists())
+    (directory / "go").touch()
+    await until(lambda: client.cluster.get("pods", "p") is None)
+    assert (directory / "finished").exists()
+    assert not (directory / "asked").exists()
+
+
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_pod_deleted_while_starting_leaves_no_process(start, until, turns):
     client = await start()

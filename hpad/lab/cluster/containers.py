@@ -221,7 +221,9 @@ class Container:
                     _signal_group(process.pid, signal.SIGKILL)
                     break
                 if not terminated:
-                    _signal_group(process.pid, signal.SIGTERM)
+                    # to the main process alone, as to process 1 of a container: it ends its children as it sees fit,
+                    # while Celery's children would drop their tasks on a SIGTERM of their own
+                    _signal(process.pid, signal.SIGTERM)
                     terminated = True
             self._wake.clear()
             woken = asyncio.ensure_future(self._wake.wait())
