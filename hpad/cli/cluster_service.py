@@ -45,7 +45,7 @@ class ClusterService:
         from hpad.daemon import logs
 
         logs.configure(*((settings.log_level, settings.log_format) if settings else ("info", "auto")))
-        async with process.running(self.notifier.run(SystemClock(), self._ready, self._status), "notifier"):
+        async with process.running(self._notify(), "notifier"):
             yield
 
     async def start(self, cluster: "Cluster") -> None:
@@ -106,14 +106,19 @@ class ClusterService:
             raise Failure(f"applied in part only: {error}") from error
         LOG.info("files applied", objects=len(documents), changed=changed, removed=removed)
 
-    async def _ready(self) -> None:
-        await self._started.wait()
+    async def _notify(self) -> None:
+        await self._started.wait()  # a slow start must not count as a hang: systemd watches from the first signal on
+        await self.notifier.run(SystemClock(), _at_once, self._status)
 
     def _status(self) -> str:
         pods = self._cluster.list("pods") if self._cluster else []
         conditions = [each for pod in pods for each in pod.get("status", {}).get("conditions", ())]
         ready = sum(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
         return f"{ready} of {len(pods)} pods are ready"
+
+
+async def _at_once() -> None:
+    return None
 
 
 def check_folder(folder: Path) -> None:
