@@ -183,5 +183,5 @@ class _Partition:
 
     def _rate(self) -> float:
         """Returns messages per second."""
-        rates = [(end[1] - begin[1]) / (end[0] - begin[0]) for begin, end in itertools.pairwise(self._reads)]
+        rates = [max(0, end[1] - begin[1]) / (end[0] - begin[0]) for begin, end in itertools.pairwise(self._reads)]
         return statistics.median(rates) if len(rates) >= _FEWEST else 0.0

@@ -29,6 +29,8 @@ from hpad_adapters.rabbitmq.stream_protocol import (
 _PORTS = {"rabbitmq-stream": 5552, "rabbitmq-stream+tls": 5551}
 _USER_OF_A_TOKEN = "hpad"  # any name: RabbitMQ takes the token from the password, and the user from the token
 _SAMPLE_BYTES, _MOST_CHUNKS = 1 << 16, 32
+_NEW = -2
+"""The last offset of a stream that was never read; an empty one has -1."""
 _BROKEN = (OSError, EOFError, ValueError)
 
 
@@ -59,15 +61,14 @@ class OffsetReader:
         self._settings = settings
         self._timeout = settings.timeout_seconds
         self._http = Http(context, settings.http_options())
-        self._published: dict[str, PublishedMessages] = {}
-        """By vhost."""
+        self._published = PublishedMessages()
 
     async def read(self, vhost: str, wanted: Mapping[StreamGroup, bool]) -> dict[StreamGroup, StreamOffsets]:
         """Returns the offsets of each partition, or the error of a stream; raises AdapterError if none is read.
 
         `wanted`: whether published messages have to be counted as well.
         """
-        reading = _Reading(vhost, wanted, self._published.setdefault(vhost, PublishedMessages()))
+        reading = _Reading(vhost, wanted, self._published)
         for node in self._settings.stream_nodes:
             if reading.done:
                 break
@@ -160,7 +161,9 @@ class _Reading:
             # Before the last offset, so that no group seems to have stored one that is beyond it.
             stored = {group: await connection.stored(partition, group) for group in groups}
             last = await connection.last(partition)
-            published = await self._published.after(connection, partition, last) if self._counts(partition) else 0
+            published = 0
+            if self._counts(partition):
+                published = await self._published.after(connection, self._vhost, partition, last)
             for group, offset in stored.items():
                 unread = await _messages(connection, partition, offset, last) if last is not None else 0
                 read = PartitionOffsets(partition, None if last is None else last.last, offset, unread, published)
@@ -200,22 +203,24 @@ class _Reading:
 
 
 class PublishedMessages:
-    """Counts the messages that are published to the streams of a vhost, from read to read."""
+    """Counts the messages that are published to streams, from read to read."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[int, int]] = {}
-        """The last offset, and the messages so far."""
+        self._known: dict[tuple[str, str], tuple[int, int]] = {}
+        """By vhost and stream: the last offset, and the messages so far."""
 
-    async def after(self, connection: StreamConnection, stream: str, last: StreamChunk | None) -> int:
+    async def after(self, connection: StreamConnection, vhost: str, stream: str, last: StreamChunk | None) -> int:
         """Returns the messages since the first read of the stream; raises as StreamConnection does."""
-        end, (before, count) = -1 if last is None else last.last, self._known.pop(stream, (-2, 0))
-        if last is not None and -1 <= before < end:
+        place, end = (vhost, stream), -1 if last is None else last.last
+        before, count = self._known.get(place, (_NEW, 0))
+        if last is not None and _NEW < before < end:
             count += await _messages(connection, stream, before, last)
         elif end < before:
             count = 0
+        self._known.pop(place, None)
         if len(self._known) >= MOST_QUEUES:
             del self._known[next(iter(self._known))]
-        self._known[stream] = end, count
+        self._known[place] = end, count
         return count
 
 
