@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 import pytest
 from support import redis_lab
-from support.celery_shop import PASSWORD, Application, message
+from support.celery_shop import PASSWORD, Application, message, values
 from support.virtual_time import ManualClock
 
 from hpad import settings, testing
@@ -112,6 +112,21 @@ async def test_workers_say_which_tasks_they_hold(shop: Application) -> None:
     await shop.until(lambda found: found[2] == 0, total, waiting, active)
     [nobody] = await shop.ask(total, members=(Member("pod-1"),))
     assert "do not say what they hold: no worker listens to the broker" in message(nobody)
+
+
+@on("rabbitmq")
+async def test_workers_are_asked_by_tls(shop: Application, place: Any) -> None:
+    await shop.send("mail.send:2:0")
+    asked = ("celery_tasks", "queue=mail")
+    files = {"ca": place.ca, "cert": place.client, "key": place.client}
+    by_tls = {"url": place.amqps_url, "timeout": "20s"}
+    await shop.until(lambda found: found == [2], asked)
+    [right] = await shop.ask(asked, workers=by_tls | files)
+    assert values(right) == 2
+    [untrusted] = await shop.ask(asked, workers=by_tls)
+    assert f"rabbitmq at {place.amqps_url} has a certificate that is not trusted" in message(untrusted)
+    [absent] = await shop.ask(asked, workers=by_tls | files | {"ca": "/nowhere.pem"})
+    assert "ca, cert or key: /nowhere.pem cannot be used: No such file" in message(absent)
 
 
 @on("rabbitmq")

@@ -117,6 +117,8 @@ async def test_celery_behind_a_sentinel(server: Server, tmp_path: Path) -> None:
         shop = Application(url, {"redis": broker}, tmp_path, configuration=transport)
         await shop.send("mail.send:2:0", "mail.send:1:9")
         found, missing = await shop.ask((TASKS, "queue=mail"), (TASKS, "queue=reports"))
+        [nobody] = await shop.ask((TASKS, "queue=mail"), members=(Member("pod-1"),), workers={"timeout": "20s"})
+    assert "no worker listens to the broker" in message(nobody)
     assert values(found) == 3
     assert "queue 'reports' does not exist" in message(missing)
 

@@ -10,6 +10,7 @@ On Redis, which drops requests that no worker listens to, the queue and its bind
 import contextlib
 import uuid
 from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import Any
 
 import kombu
@@ -124,6 +125,8 @@ class Asking:
             yield answers
 
     def _asked(self, stack: contextlib.ExitStack) -> Heard:
+        for file in self._link.tls.files if self._link.tls is not None else ():
+            Path(file).open("rb").close()  # the error of ssl does not name the file
         transport = _connection(self._link, self._seconds).transport
         # Without the retries of kombu.Connection, which sleep for seconds.
         opened = transport.establish_connection()
