@@ -42,9 +42,10 @@ class Broker:
     """The server, and its management API as its administrator."""
 
     def __init__(self, server: rabbitmq.RabbitMQServer, extra: Sequence[int], folder: Path) -> None:
-        tls_port, amqps_port, self.stream_port, stream_tls_port = extra
+        tls_port, amqps_port, self.stream_port, stream_tls_port, metrics_port = extra
         self.server = server
         self.url = server.management_url
+        self.metrics_url = f"http://127.0.0.1:{metrics_port}"
         self.tls_url = f"https://127.0.0.1:{tls_port}"
         self.amqps_url = f"amqps://127.0.0.1:{amqps_port}"
         self.amqp_url = f"amqp://127.0.0.1:{server.amqp_port}"
@@ -144,16 +145,18 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         pytest.skip(rabbitmq.ABSENT)
     many = [rabbitmq.Queue(f"q{number:04}", "many") for number in range(MANY)]
     folder = tmp_path_factory.mktemp("rabbitmq")
-    extra = tls_port, amqps_port, stream_port, stream_tls_port = ports.free(4)
+    extra = tls_port, amqps_port, stream_port, stream_tls_port, metrics_port = ports.free(5)
     server = rabbitmq.RabbitMQServer(
         users=(MONITOR, PLAIN, STRANGER),
         vhosts=VHOSTS,
         queues=many,
-        plugins=("rabbitmq_stream",),
+        plugins=("rabbitmq_stream", "rabbitmq_prometheus"),
         configuration=(
             *_tls_configuration(folder, tls_port, amqps_port),
             f"stream.listeners.tcp.local = 127.0.0.1:{stream_port}",
             f"stream.listeners.ssl.local = 127.0.0.1:{stream_tls_port}",
+            "prometheus.tcp.ip = 127.0.0.1",
+            f"prometheus.tcp.port = {metrics_port}",
         ),
     )
     asyncio.run(server.start())

@@ -12,6 +12,7 @@ from hpad_adapters import extras
 from hpad_adapters.clearing.goal import GOAL, ClearingGoal
 from hpad_adapters.rabbitmq import settings
 from hpad_adapters.rabbitmq.amqp import Amqp
+from hpad_adapters.rabbitmq.auto import Auto
 from hpad_adapters.rabbitmq.consumers import Plan, PodWork, Unconsumed
 from hpad_adapters.rabbitmq.management import Management
 from hpad_adapters.rabbitmq.metric import (
@@ -25,6 +26,8 @@ from hpad_adapters.rabbitmq.metric import (
     compiled,
 )
 from hpad_adapters.rabbitmq.names import EQUALITY, real_name, wrong
+from hpad_adapters.rabbitmq.plugin import Plugin
+from hpad_adapters.rabbitmq.plugin_queues import PluginQueues
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.stream_lag import NO_MEMBERS, StreamLags
@@ -53,10 +56,15 @@ _ALIASES = {"messages_ready": "ready", "messages_unacknowledged": "unacked"}
 _EXAMPLES = {"queue": "orders", "vhost": "production", "mode": "ready", "aggregate": "max", "queue_regex": "orders"}
 _EXAMPLES |= {"goal": "60s", "startup": "10s", "service_time": "2s", "prefetch": "4", "concurrency": "2"}
 """Parameters of the selector, each with an example."""
+_UNOFFERED = {
+    "amqp": "AMQP reports ready messages and consumers only, not messages that consumers hold: write mode=ready",
+    "prometheus": "the plugin rabbitmq_prometheus does not tell which queues have priorities; source: auto does",
+}
+"""Why a source has no values of a mode."""
 _DEFAULTS = Metric()
 
-_Place = tuple[str, bool, bool]
-"""A vhost, and whether its statistics and their samples are needed: counts alone cost the broker less."""
+_Place = tuple[str, bool, bool, bool]
+"""A vhost, and what is needed of a Lookup: counts alone cost the broker less."""
 _Found = dict[str, list[RabbitmqQueue]] | AdapterError
 
 
@@ -86,10 +94,12 @@ class RabbitMQ:
         self._clock = context.clock
         self._values = Values(configured, context)
         self._unconsumed = Unconsumed(context.clock.monotonic)
-        kind = Amqp if configured.source == "amqp" else Management
-        self._reader: ValueReader = kind(configured, context)
+        urls = configured.plugin_nodes
+        self._plugin = Plugin(urls, configured.http_options(), context) if urls else None
+        self._reader = _reader(configured, context, self._plugin)
         self._lags = StreamLags(configured, context)
-        self._work = PodWork(configured, context, None if kind is Amqp else self._reader)
+        listed = configured.source in ("management", "auto")
+        self._work = PodWork(configured, context, self._reader if listed else None)
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns one answer per query; each vhost is read once, and once more if statistics are needed."""
@@ -113,7 +123,7 @@ class RabbitMQ:
         return [next(lags) if isinstance(plan, StreamQuery) else next(values) for plan in plans]
 
     async def _values_of_queues(self, plans: Sequence[Plan]) -> list[Answer]:
-        lookups = _lookups(plan for plan in plans if isinstance(plan, QueueQuery))
+        lookups = self._lookups(plan for plan in plans if isinstance(plan, QueueQuery))
         read = await asyncio.gather(*(self._read(vhost, each) for (vhost, *_), each in lookups.items()))
         vhosts = dict(zip(lookups, read, strict=True))
         return [plan if isinstance(plan, AdapterError) else self._answer(plan, vhosts) for plan in plans]
@@ -123,7 +133,18 @@ class RabbitMQ:
         plan = attempt(self._plan, query)
         if isinstance(plan, StreamQuery):
             return "stream", plan.vhost
-        return None if isinstance(plan, AdapterError) else (plan.vhosts, plan.statistics, plan.samples)
+        return None if isinstance(plan, AdapterError) else (plan.vhosts, *self._needs(plan))
+
+    async def explain(self, query: Query) -> str:
+        """Returns what is read, and from where; raises AdapterError."""
+        plan = self._plan(query)
+        if isinstance(plan, StreamQuery):
+            return f'stream "{plan.stream}" in vhost "{plan.vhost}", by the plugin rabbitmq_stream'
+        queues = ", ".join(plan.queues) or f"all that match {plan.pattern.pattern if plan.pattern else ''}"
+        read = f"{plan.mode} of {queues} in {self._place(plan)}"
+        if isinstance(self._reader, Auto) and plan.statistics:
+            return f"{read}, with {await self._reader.statistics_from(plan.vhosts[0])}"
+        return read
 
     async def aclose(self) -> None:
         """Closes the reader's own connections."""
@@ -153,7 +174,7 @@ class RabbitMQ:
         queues: list[RabbitmqQueue] = []
         absent: list[str] = []
         for vhost in plan.vhosts:
-            found = vhosts[vhost, plan.statistics, plan.samples][plan.pattern]
+            found = vhosts[vhost, *self._needs(plan)][plan.pattern]
             if isinstance(found, AdapterError):
                 return found
             if plan.pattern is None:
@@ -167,6 +188,24 @@ class RabbitMQ:
             return error
         return ExternalSample(values, self._clock.now(), self._unconsumed.note(queues))
 
+    def _needs(self, plan: QueueQuery) -> tuple[bool, bool, bool]:
+        """Returns what is needed of a Lookup; for the management API, what is extended costs nothing more."""
+        return plan.statistics, plan.samples, plan.extended and bool(self._settings.plugin_nodes)
+
+    def _lookups(self, plans: Iterable[QueueQuery]) -> dict[_Place, Lookup]:
+        """Returns the queues that the queries of a batch need, by vhost."""
+        found: dict[_Place, tuple[set[str], set[re.Pattern[str]]]] = {}
+        for plan in plans:
+            for vhost in plan.vhosts:
+                names, patterns = found.setdefault((vhost, *self._needs(plan)), (set(), set()))
+                names.update(plan.queues)
+                if plan.pattern is not None:
+                    patterns.add(plan.pattern)
+        return {
+            place: Lookup(frozenset(names), frozenset(patterns), *place[1:])
+            for place, (names, patterns) in found.items()
+        }
+
     def _place(self, plan: QueueQuery) -> str:
         if ANY_VHOST in plan.vhosts:
             return f"any vhost of {self._reader}"
@@ -174,18 +213,12 @@ class RabbitMQ:
         return f"vhost{'s' if len(plan.vhosts) > 1 else ''} {names} of {self._reader}"
 
 
-def _lookups(plans: Iterable[QueueQuery]) -> dict[_Place, Lookup]:
-    """Returns the queues that the queries of a batch need, by vhost."""
-    found: dict[_Place, tuple[set[str], set[re.Pattern[str]]]] = {}
-    for plan in plans:
-        for vhost in plan.vhosts:
-            names, patterns = found.setdefault((vhost, plan.statistics, plan.samples), (set(), set()))
-            names.update(plan.queues)
-            if plan.pattern is not None:
-                patterns.add(plan.pattern)
-    return {
-        place: Lookup(frozenset(names), frozenset(patterns), *place[1:]) for place, (names, patterns) in found.items()
-    }
+def _reader(settings: Settings, context: Context, plugin: Plugin | None) -> ValueReader:
+    if settings.source == "amqp":
+        return Amqp(settings, context)
+    if plugin is None:
+        return Management(settings, context)
+    return Auto(settings, context, plugin) if settings.source == "auto" else PluginQueues(settings, context, plugin)
 
 
 def queue_query(query: Query, settings: Settings) -> QueueQuery:
@@ -282,11 +315,7 @@ def _mode(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metri
     # Without unacknowledged messages, all messages are those that AMQP can count.
     effective = "ready" if mode == "messages" and not metric.include_unacked else mode
     if not settings.offers(effective):
-        raise wrong(
-            query,
-            f"mode={mode}: AMQP reports ready messages and consumers only, not messages that consumers hold: "
-            "write mode=ready",
-        )
+        raise wrong(query, f"mode={mode}: {_UNOFFERED[settings.source]}")
     return effective
 
 

@@ -21,7 +21,10 @@ from hpad_adapters.rabbitmq.values import Lookup
 # Only what is read is requested, because the samples of a rate are long. Source: HTTP API reference of the
 # rabbitmq_management plugin.
 
-COUNTED = "name,vhost,type,state,leader,messages,messages_ready,messages_unacknowledged"
+COUNTED = (
+    "name,vhost,type,state,leader,messages,messages_ready,messages_unacknowledged,"
+    "arguments.x-single-active-consumer,arguments.x-max-priority"
+)
 OVERVIEW = {"columns": "rates_mode,disable_stats"}
 _RATES = ("publish", "deliver_get", "ack")
 _SAMPLES = (
@@ -61,13 +64,13 @@ def statistics_columns(settings: Settings) -> Mapping[str, str]:
     """Returns the parameters for rates, consumers, growth and age."""
     part = "samples" if settings.smoothing else "avg_rate"
     rates = [f"message_stats.{event}_details.{part}" for event in _RATES]
-    age = ("head_message_timestamp", "arguments.x-max-priority")
-    return _over(settings, ("consumers", "consumer_capacity", *age, "messages_details.avg_rate", *rates))
+    columns = ("consumers", "consumer_capacity", "head_message_timestamp", "messages_details.avg_rate", *rates)
+    return _over(settings, columns)
 
 
 def sample_columns(settings: Settings) -> Mapping[str, str]:
     """Returns the parameters for the samples from which the time of a message is measured."""
-    return _over(settings, ("consumers", "arguments.x-single-active-consumer", *_SAMPLES))
+    return _over(settings, ("consumers", *_SAMPLES))
 
 
 def _over(settings: Settings, columns: tuple[str, ...]) -> Mapping[str, str]:
@@ -153,8 +156,11 @@ _QUEUE = msgspec.json.Decoder(RabbitmqQueue)
 _PAGE = msgspec.json.Decoder(QueuePage)
 _RAW_PAGE = msgspec.json.Decoder(_RawPage)
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_OWN_FIELDS = ("fault", "lacking")
 _FIELDS: dict[str, msgspec.json.Decoder[Any]] = {
-    each.name: msgspec.json.Decoder(each.type) for each in msgspec.structs.fields(RabbitmqQueue) if each.name != "fault"
+    each.name: msgspec.json.Decoder(each.type)
+    for each in msgspec.structs.fields(RabbitmqQueue)
+    if each.name not in _OWN_FIELDS
 }
 
 

@@ -37,7 +37,7 @@ def measured(queue: RabbitmqQueue, concurrency: int, where: str) -> MeasuredQueu
     if stats is None:
         raise AdapterError(
             f"the answer about {name} has no message_stats: the broker keeps no rates "
-            "(rates_mode, disable_metrics_collector)",
+            "(rates_mode, disable_metrics_collector); source: auto makes them from counters of its plugin",
             "spec",
         )
     return MeasuredQueue(

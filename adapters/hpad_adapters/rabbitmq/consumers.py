@@ -88,17 +88,19 @@ Plan = QueueQuery | AdapterError
 
 
 class PodWork:
-    """Answers what each pod holds. `reader` reads the queues, None where it is AMQP, which does not know consumers."""
+    """Answers what each pod holds. `reader` reads the queues, None where it does not know consumers."""
 
     def __init__(self, settings: Settings, context: Context, reader: ValueReader | None) -> None:
         self._broker = RabbitmqBroker(settings, context)
         self._clock = context.clock
+        self._source = settings.source
         self._reader = reader
 
     async def answers(self, plans: Sequence[Plan], queries: Sequence[Query]) -> list[Answer]:
         """Returns one answer per query with `members`; the consumers of each vhost are read once."""
         if self._reader is None:
-            text = "AMQP does not say what consumers hold: hpad needs the management API for that"
+            who = "AMQP" if self._source == "amqp" else "the plugin rabbitmq_prometheus alone"
+            text = f"{who} does not say what consumers hold: hpad needs the management API for that"
             return [AdapterError(text, "spec")] * len(queries)
         vhosts = sorted({vhost for plan in plans if isinstance(plan, QueueQuery) for vhost in plan.vhosts})
         found = await asyncio.gather(*(or_error(self._seen(vhost)) for vhost in vhosts))

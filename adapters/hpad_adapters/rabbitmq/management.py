@@ -142,10 +142,13 @@ class Management:
             return [queue.with_statistics() for queue in found]
         return found
 
+    async def keeps_rates(self, vhost: str) -> bool:
+        """Returns whether the broker says that it keeps rates; raises AdapterError."""
+        return (await self._overview(vhost)).keeps_rates
+
     async def _rates_kept(self, vhost: str) -> bool:
         """Returns whether the broker keeps rates: then a queue without any had no event."""
-        if not self._keeps_rates:
-            self._keeps_rates = (await self._overview(vhost)).keeps_rates
+        self._keeps_rates = self._keeps_rates or await self.keeps_rates(vhost)
         return self._keeps_rates
 
     async def _overview(self, vhost: str) -> Overview:

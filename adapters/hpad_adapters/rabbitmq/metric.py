@@ -39,6 +39,8 @@ COUNTS = frozenset({"messages", "ready", "unacked"})
 """Modes that the broker counts as of now. All others come from its statistics, which are up to five seconds old."""
 CLEARING = frozenset({"workers_to_clear", "time_to_clear"})
 """Modes with a goal in seconds."""
+EXTENDED = frozenset({"utilisation", "head_age"})
+"""Modes that need statistics of which there are many per queue: the plugin is asked for them apart."""
 UNSUMMABLE = frozenset({"drain_time", "utilisation", "time_to_clear", "head_age"})
 """Modes whose sum over queues has no meaning: two queues that drain in a minute each are both empty after a minute."""
 ANY_VHOST = "*"

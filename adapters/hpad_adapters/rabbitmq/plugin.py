@@ -27,7 +27,14 @@ FRESH_SECONDS = 1.0
 """The time for which an answer serves further calls: those of one batch, and of batches that begin together."""
 MIXED_SECONDS = 600.0
 """The time for which an address that has answered as two nodes is refused."""
+PEERS_SECONDS = 60.0
+"""The time for which the peers of a node are remembered: a request for them costs the broker more than others."""
 _IDENTITY = "rabbitmq_identity_info"
+_PEERS = "erlang_vm_dist_node_state"
+_CONNECTED = 3
+_UNREACHABLE = "rabbitmq_unreachable_cluster_peers_count"
+_TOOLS = "rabbitmqcli-"
+"""What the names of command line tools begin with, which are peers while they run."""
 _ACCEPT = {"Accept": "text/plain;version=0.0.4"}
 
 
@@ -35,11 +42,13 @@ class NodeMetrics(msgspec.Struct, frozen=True):
     """What one node answers: its name, such as "rabbit@a", and the samples by the name of the series.
 
     `declared`: the names of all series that the node's version has in these families, also of those without a sample.
+    `at`: the monotonic time of the answer, in seconds.
     """
 
     node: str
     series: Mapping[str, Sequence[ExposedSample]]
     declared: frozenset[str]
+    at: float = 0.0
 
     def of(self, name: str) -> Sequence[ExposedSample]:
         """Returns the samples of a series, such as "queue_consumers"; none where there are none."""
@@ -53,6 +62,16 @@ class NodeMetrics(msgspec.Struct, frozen=True):
 NodeAnswer = NodeMetrics | AdapterError
 
 
+class ClusterPeers(msgspec.Struct, frozen=True):
+    """The other nodes with which a node is connected, and how many of its cluster it does not reach.
+
+    `unreachable` is 0 for versions that do not report it, such as 3.10.
+    """
+
+    names: frozenset[str]
+    unreachable: int
+
+
 class Plugin:
     """The plugin on the nodes of one broker. `urls`: one address for each node, without a path."""
 
@@ -61,9 +80,10 @@ class Plugin:
         self._monotonic = context.clock.monotonic
         self._nodes = [_Node(url, self._http, self._monotonic) for url in urls]
         self._read: dict[str, _Shared] = {}
+        self._peers: tuple[float, ClusterPeers] | None = None
 
     def __str__(self) -> str:
-        return f"rabbitmq_prometheus at {', '.join(node.url for node in self._nodes)}"
+        return _named(self._nodes[0].url)
 
     async def scrape(self, families: Collection[str], vhost: str = "") -> list[NodeMetrics]:
         """Returns what each node answers; `vhost` "" stands for all.
@@ -79,6 +99,13 @@ class Plugin:
         now = self._monotonic()
         self._read = {key: each for key, each in self._read.items() if each.lock.locked() or each.fresh(now)}
         return await self._read.setdefault(query, _Shared()).get(lambda: self._asked(query), self._monotonic)
+
+    async def peers(self, answers: Sequence[NodeAnswer]) -> ClusterPeers:
+        """Returns the peers of the first node that answered; remembered for a minute. Raises AdapterError."""
+        if self._peers is None or self._monotonic() - self._peers[0] >= PEERS_SECONDS:
+            node = next(node for node, each in zip(self._nodes, answers, strict=True) if isinstance(each, NodeMetrics))
+            self._peers = self._monotonic(), await node.peers()
+        return self._peers[1]
 
     async def _asked(self, query: str) -> list[NodeAnswer]:
         answers = await asyncio.gather(*(node.answer(query) for node in self._nodes))
@@ -138,8 +165,7 @@ class _Node:
 
     async def answer(self, query: str) -> NodeAnswer:
         try:
-            request = Request(url=f"{self.url}/metrics/detailed?{query}", name=_named(self.url), headers=_ACCEPT)
-            found = await asyncio.to_thread(_parsed, _checked(await self._http.send(request), self.url), self.url)
+            found = await asyncio.to_thread(_parsed, await self._body(f"/metrics/detailed?{query}"), self.url)
         except TooLargeError as error:
             return error
         except RequestFailedError as error:
@@ -147,7 +173,14 @@ class _Node:
             return AdapterError(text, lasting=error.lasting, alive=error.alive)
         except AdapterError as error:
             return error
-        return self._mixed_error(found.node) or found
+        return self._mixed_error(found.node) or msgspec.structs.replace(found, at=self._monotonic())
+
+    async def peers(self) -> ClusterPeers:
+        return await asyncio.to_thread(_peers, await self._body("/metrics"), self.url)
+
+    async def _body(self, path: str) -> bytes:
+        request = Request(url=f"{self.url}{path}", name=_named(self.url), headers=_ACCEPT)
+        return _checked(await self._http.send(request), self.url)
 
     def _mixed_error(self, node: str) -> AdapterError | None:
         """Notes which node answered; returns the error of an address that stands for several."""
@@ -183,14 +216,7 @@ def _checked(response: Response, url: str) -> bytes:
 
 def _parsed(body: bytes, url: str) -> NodeMetrics:
     """Returns the numbers of a node; raises AdapterError. Takes some milliseconds per thousand lines."""
-    series: dict[str, list[ExposedSample]] = {}
-    try:
-        lines = body.decode().split("\n")
-        for name, sample in exposition.samples(lines, _wanted):
-            series.setdefault(name, []).append(sample)
-    except ValueError as error:
-        text = str(error) if not isinstance(error, UnicodeError) else "it is not UTF-8"
-        raise AdapterError(f"{_named(url)} answers something other than metrics: {text}") from None
+    series, lines = _series(body, url, lambda name: name.startswith("rabbitmq_"))
     nodes = [sample.labels.get("rabbitmq_node", "") for sample in series.pop(_IDENTITY, [])]
     if len(nodes) != 1 or not nodes[0]:
         raise AdapterError(f"{_named(url)} does not say which node it is ({_IDENTITY}): is it another server?")
@@ -198,5 +224,23 @@ def _parsed(body: bytes, url: str) -> NodeMetrics:
     return NodeMetrics(nodes[0], series, frozenset(words[2] for words in declared if len(words) == 4))
 
 
-def _wanted(name: str) -> bool:
-    return name.startswith("rabbitmq_")
+def _peers(body: bytes, url: str) -> ClusterPeers:
+    series, _ = _series(body, url, (_PEERS, _UNREACHABLE).__contains__)
+    connected = (each.labels.get("peer", "") for each in series.get(_PEERS, ()) if each.value == _CONNECTED)
+    unreachable = sum(int(each.value) for each in series.get(_UNREACHABLE, ()) if math.isfinite(each.value))
+    return ClusterPeers(frozenset(name for name in connected if not name.startswith(_TOOLS)), unreachable)
+
+
+def _series(
+    body: bytes, url: str, wanted: Callable[[str], bool]
+) -> tuple[dict[str, list[ExposedSample]], Sequence[str]]:
+    """Returns the samples by name, and all lines; raises AdapterError."""
+    series: dict[str, list[ExposedSample]] = {}
+    try:
+        lines = body.decode().split("\n")
+        for name, sample in exposition.samples(lines, wanted):
+            series.setdefault(name, []).append(sample)
+    except ValueError as error:
+        text = str(error) if not isinstance(error, UnicodeError) else "it is not UTF-8"
+        raise AdapterError(f"{_named(url)} answers something other than metrics: {text}") from None
+    return series, lines

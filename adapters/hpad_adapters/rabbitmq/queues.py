@@ -54,6 +54,7 @@ class RabbitmqQueue(msgspec.Struct, frozen=True):
     timestamp property of the oldest message, as its publisher set it. `arguments` are those of the declaration.
     `leader`: the node of a quorum queue's leader.
     `fault` says why the queue, or a part of what the broker reports of it, cannot be read; "" if nothing is wrong.
+    `lacking` says why a reader that makes rates itself has none yet.
     """
 
     name: str
@@ -72,6 +73,7 @@ class RabbitmqQueue(msgspec.Struct, frozen=True):
     arguments: Any = None
     leader: str = ""
     fault: str = ""
+    lacking: str = ""
 
     @property
     def single_active(self) -> bool:

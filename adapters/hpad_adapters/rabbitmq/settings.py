@@ -9,19 +9,21 @@ import msgspec
 
 from hpad.adapter import parse_duration, positive_duration, shown
 from hpad.adapter_http import HttpLoginSettings, HttpOptions, url_error
-from hpad_adapters.rabbitmq.metric import Metric, NoOffset, OnMissing, OnStalled, compiled
+from hpad_adapters.rabbitmq.metric import MODES, Metric, NoOffset, OnMissing, OnStalled, compiled
 
-Reader = Literal["management", "amqp", "prometheus"]
-"""`prometheus` is refused with the setting to write instead."""
+Reader = Literal["management", "amqp", "prometheus", "auto"]
 
-_SCHEMES: dict[str, tuple[str, ...]] = {"management": ("http", "https"), "amqp": ("amqp", "amqps")}
-_EXAMPLES = {"management": "http://rabbitmq:15672", "amqp": "amqp://rabbitmq:5672"}
+_HTTP = ("http", "https")
+_PLUGIN = "http://rabbitmq:15692"
+_SCHEMES: dict[str, tuple[str, ...]] = {"amqp": ("amqp", "amqps")}
+_EXAMPLES = {"amqp": "amqp://rabbitmq:5672", "prometheus": _PLUGIN}
+_MANAGEMENT = "http://rabbitmq:15672"
+_MODES_OF: dict[str, frozenset[str]] = {
+    "amqp": frozenset({"ready", "consumers"}),
+    "prometheus": frozenset(MODES) - {"head_age"},
+}
+"""The modes of sources that do not have all."""
 STREAM_SCHEMES = ("rabbitmq-stream", "rabbitmq-stream+tls")
-_AMQP_MODES = frozenset({"ready", "consumers"})
-_REMOVED = (
-    "source: prometheus has been removed: write source: management, or read the metrics of rabbitmq_prometheus from "
-    "the Prometheus server that scrapes them, with the adapter prometheus"
-)
 _LONGEST_RATE_WINDOW = timedelta(minutes=10)  # by default a broker keeps its finest resolution so long
 _SAMPLE_SPACING = timedelta(seconds=5)
 _MOST_PER_PAGE = 500  # RabbitMQ refuses more
@@ -32,9 +34,14 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
 
     url: the address of the source, such as "http://rabbitmq:15672", without credentials; of a list, the first node that
         answers is used, and asked first from then on.
-    source: management (the management API: all metrics), or amqp (a passive declaration of each queue, for brokers
-        whose management API is not reachable: ready and consumers only; needs the extra `amqp`; of a quorum queue
-        without a leader AMQP reports that it is empty); prometheus was removed and is refused.
+    source: management (the management API with its statistics: all metrics); auto (the management API, and for what it
+        does not count because its statistics are off, the plugin rabbitmq_prometheus at metrics_url); prometheus (that
+        plugin alone, whose addresses are the url: one for each node of the cluster, since a node knows its own numbers
+        only; all metrics but head_age, counts up to five seconds old, and x-single-active-consumer is not seen); amqp
+        (a passive declaration of each queue: ready and consumers only; needs the extra `amqp`; of a quorum queue
+        without a leader AMQP reports that it is empty).
+    metrics_url: for auto: the address of the plugin on each node, such as ["http://rabbitmq-0:15692", …]: not that of a
+        load balancer. They get the same user as the management API.
     metrics: name -> metric that the operator defines, beside queue_messages, queue_messages_ready,
         queue_messages_unacknowledged, queue_workers_to_clear, queue_time_to_clear, queue_growth and queue_head_age,
         whose selector names the queue, and stream_lag and stream_workers_to_clear, whose selector names stream and
@@ -73,6 +80,7 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
 
     url: str | list[str]
     source: Reader = "management"
+    metrics_url: str | list[str] = msgspec.field(default_factory=list)
     stream_url: str | list[str] = ""
     metrics: dict[str, Metric] = msgspec.field(default_factory=dict)
     vhost: str = "/"
@@ -94,13 +102,11 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
 
     def errors(self) -> Iterator[str]:
         """Yields the errors in the fields."""
-        if self.source == "prometheus":
-            yield _REMOVED
-            return
         if not self.nodes:
             yield "url: the list is empty; write the address of the source"
         yield from filter(None, (_url_error(url, self.source) for url in self.nodes))
         yield from filter(None, map(_stream_url_error, self.stream_nodes))
+        yield from self._plugin_errors()
         yield from super().errors()
         yield from self._rate_errors()
         for name, pattern in self.patterns.items():
@@ -111,6 +117,18 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
         for name, metric in self.metrics.items():
             if metric.mode is not None and not metric.of_stream and not self.offers(metric.mode):
                 yield f"metrics: {name}: mode: source {self.source} has no {metric.mode}"
+
+    def _plugin_errors(self) -> Iterator[str]:
+        addresses = _listed(self.metrics_url)
+        if self.source != "auto":
+            if addresses:
+                yield f"metrics_url: belongs to source: auto, and this is source: {self.source}"
+            return
+        if not addresses:
+            yield f'metrics_url: is missing; write the address of the plugin on each node, such as "{_PLUGIN}"'
+        for url in addresses:
+            if error := url_error(url, _HTTP, _PLUGIN) or _behind(url):
+                yield f"metrics_url: {error}"
 
     def _rate_errors(self) -> Iterator[str]:
         try:
@@ -126,8 +144,12 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
     @property
     def nodes(self) -> tuple[str, ...]:
         """The URLs without a trailing slash."""
-        urls = [self.url] if isinstance(self.url, str) else self.url
-        return tuple(url.rstrip("/") for url in urls)
+        return _listed(self.url)
+
+    @property
+    def plugin_nodes(self) -> tuple[str, ...]:
+        """The URLs of the plugin on each node, () for sources that do not ask it."""
+        return self.nodes if self.source == "prometheus" else _listed(self.metrics_url)
 
     @property
     def stream_nodes(self) -> tuple[str, ...]:
@@ -142,7 +164,7 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
 
     def offers(self, mode: str) -> bool:
         """Returns whether the source has values of this mode."""
-        return self.source == "management" or mode in _AMQP_MODES
+        return self.source not in _MODES_OF or mode in _MODES_OF[self.source]
 
     def http_options(self, timeout: float = 0.0) -> HttpOptions:
         """Returns the options of requests; raises ValueError."""
@@ -160,16 +182,26 @@ def _stream_url_error(url: str) -> str:
     return ""
 
 
+def _listed(urls: str | list[str]) -> tuple[str, ...]:
+    return tuple(url.rstrip("/") for url in ([urls] if isinstance(urls, str) else urls))
+
+
 def _url_error(url: str, source: str) -> str:
     """Returns why a URL is not the address of a broker for this source, as "field: text"; "" if it is."""
-    example = _EXAMPLES[source]
-    if url.startswith(("amqp:", "amqps:")) and source == "management":
+    example = _EXAMPLES.get(source, _MANAGEMENT)
+    if url.startswith(("amqp:", "amqps:")) and source in ("management", "auto"):
         return f'url: an AMQP address; write that of the management API, such as "{example}", or source: amqp'
-    if error := url_error(url, _SCHEMES[source], example):
+    if error := url_error(url, _SCHEMES.get(source, _HTTP), example):
         return f"url: {error}"
+    if source == "amqp" and urllib.parse.urlsplit(url).path.strip("/"):
+        return "url: ends in a path; write the vhost as vhost"
+    error = _behind(url)
+    return f"url: {error}" if error else ""
+
+
+def _behind(url: str) -> str:
+    """Returns what is wrong behind the host and port of a URL, "" if nothing is."""
     parts = urllib.parse.urlsplit(url)
     if parts.query or parts.fragment:
-        return "url: ends in a query or fragment; write scheme, host, port and path only"
-    if source == "amqp" and parts.path.strip("/"):
-        return "url: ends in a path; write the vhost as vhost"
-    return ""
+        return "ends in a query or fragment; write scheme, host, port and path only"
+    return "ends in /metrics; leave that out" if parts.path.endswith("/metrics") else ""

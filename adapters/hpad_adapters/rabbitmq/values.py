@@ -7,7 +7,7 @@ such number, the error blames the query ("spec"), so that the source does not co
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from hpad_adapters.ages import age
 from hpad_adapters.clearing.goal import ClearingGoal
 from hpad_adapters.clearing.workers import MOST_QUEUES
 from hpad_adapters.rabbitmq.clearing import QueueClearing
-from hpad_adapters.rabbitmq.metric import CLEARING, COUNTS
+from hpad_adapters.rabbitmq.metric import CLEARING, COUNTS, EXTENDED
 from hpad_adapters.rabbitmq.queues import (
     CLASSIC,
     QUORUM,
@@ -36,21 +36,24 @@ from hpad_adapters.rabbitmq.settings import Settings
 class Lookup(msgspec.Struct, frozen=True):
     """The queues of one vhost that a batch needs: by their names, and by patterns that match whole names.
 
-    `statistics`: with rates; `samples`: with the samples of rates and lengths as well, and with counts as of now.
+    `statistics`: with rates; `samples`: with the samples of rates and lengths as well, and with counts as of now;
+    `extended`: with the capacity of consumers and the oldest message, for readers that ask for these apart.
     """
 
     names: frozenset[str] = frozenset()
     patterns: frozenset[re.Pattern[str]] = frozenset()
     statistics: bool = False
     samples: bool = False
+    extended: bool = False
 
     @property
     def parts(self) -> "dict[re.Pattern[str] | None, Lookup]":
         """The names (under None) and each pattern as separate lookups."""
-        found: dict[re.Pattern[str] | None, Lookup] = {
-            each: Lookup(frozenset(), frozenset({each}), self.statistics, self.samples) for each in self.patterns
-        }
-        return {None: Lookup(self.names, frozenset(), self.statistics, self.samples), **found} if self.names else found
+        found: dict[re.Pattern[str] | None, Lookup] = {each: self._part(patterns={each}) for each in self.patterns}
+        return {None: self._part(names=self.names), **found} if self.names else found
+
+    def _part(self, names: Iterable[str] = (), patterns: Iterable[re.Pattern[str]] = ()) -> "Lookup":
+        return msgspec.structs.replace(self, names=frozenset(names), patterns=frozenset(patterns))
 
     def matches(self, name: str) -> bool:
         """Returns whether the batch needs a queue of this name."""
@@ -97,6 +100,11 @@ class QueueQuery(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the samples of the statistics are needed."""
         return self.mode in CLEARING
 
+    @property
+    def extended(self) -> bool:
+        """Whether the capacity of consumers or the oldest message is needed."""
+        return self.mode in EXTENDED
+
     def matches(self, name: str) -> bool:
         """Returns whether the query is about a queue of this name; no pattern matches a delay queue."""
         if self.pattern is None:
@@ -108,6 +116,8 @@ class QueueQuery(msgspec.Struct, frozen=True, kw_only=True):
 _MILLI = 1000
 _INT64 = 2**63 - 1
 _STEADY = 1e-9
+_USUAL_MILLISECONDS = 5_000
+"""The time between two samples that the management API is asked for."""
 _DELIVERY = "deliver_rate"
 _RATES = {"publish_rate": "publish_details", _DELIVERY: "deliver_get_details", "ack_rate": "ack_details"}
 _COUNTS = {
@@ -188,9 +198,11 @@ class Values:
         if backlog and not delivered and any(self._rate(queue, each) is not None for each in _RATES.values()):
             return self._stalled(query, queue, backlog, where)
         if rate is None:
+            _require_rates(queue, where)
             raise AdapterError(
                 f"the answer about {named(queue, where)} has no {event}: nothing of "
-                "that kind has happened yet, or the broker keeps no rates (rates_mode, disable_metrics_collector)",
+                "that kind has happened yet, or the broker keeps no rates (rates_mode, disable_metrics_collector); "
+                "source: auto makes them from counters of its plugin",
                 "spec",
             )
         return backlog / rate if mode == "drain_time" else rate
@@ -233,24 +245,33 @@ def _require_capacity(queue: RabbitmqQueue, where: str) -> None:
 def _growth(queue: RabbitmqQueue, where: str) -> float:
     rate = queue.messages_details.avg_rate if queue.messages_details is not None else None
     if rate is None:
+        _require_rates(queue, where)
         raise AdapterError(f"the answer about {named(queue, where)} has no messages_details", "spec")
     return rate
+
+
+def _require_rates(queue: RabbitmqQueue, where: str) -> None:
+    """Raises AdapterError where a reader that makes rates itself has none yet."""
+    if queue.lacking:
+        raise AdapterError(f"{named(queue, where)} has no rates yet: {queue.lacking}", alive=True)
 
 
 def smoothed(details: Details, weight: float) -> float | None:
     """Returns an exponential moving average over the rates between the broker's samples; the newest has this weight.
 
-    It needs no state between queries, because the samples of one answer hold the whole time span.
+    It needs no state between queries, because the samples of one answer hold the whole time span. Samples that are
+    further apart than the broker's have more weight, as several would have.
     """
     rates = [
-        max(0, later.sample - earlier.sample) * 1000 / (later.timestamp - earlier.timestamp)
+        (max(0, later.sample - earlier.sample) * 1000 / apart, apart / _USUAL_MILLISECONDS)
         for earlier, later in itertools.pairwise(ascending(details))
+        if (apart := later.timestamp - earlier.timestamp)
     ]
     if not rates:
         return None
-    average = rates[0]
-    for rate in rates[1:]:
-        average += weight * (rate - average)
+    average, _ = rates[0]
+    for rate, intervals in rates[1:]:
+        average += (1 - (1 - weight) ** intervals) * (rate - average)
     # An average that only decays never reaches zero by itself.
     return average if average > _STEADY else 0.0
 

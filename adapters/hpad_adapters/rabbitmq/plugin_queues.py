@@ -1,0 +1,219 @@
+"""Queues from the plugin rabbitmq_prometheus: counts as of the last five seconds, and rates from counters.
+
+A queue is counted by one node: that of its leader. Followers of a quorum queue report nothing, and for some seconds
+after a leader has moved, nobody does; `ra_metrics` shows that the queue exists all the same. Observed in RabbitMQ 4.0
+and 3.10 with three nodes.
+
+A count of a queue that was found is whole, also while another node is not read. All else needs all nodes: rates,
+patterns, and the knowledge that a queue does not exist. Which nodes there are tells the connections between them
+(`Plugin.peers`), or the management API (`auto`).
+"""
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from hpad.adapter import AdapterError, Context
+from hpad_adapters.rabbitmq.counters import BY_CHANNEL, BY_QUEUE, Histories, Place, counters, counts_by_queue
+from hpad_adapters.rabbitmq.metric import ANY_VHOST
+from hpad_adapters.rabbitmq.plugin import NodeAnswer, NodeMetrics, Plugin, complete
+from hpad_adapters.rabbitmq.queues import QUORUM, STREAM, RabbitmqQueue
+from hpad_adapters.rabbitmq.settings import Settings
+from hpad_adapters.rabbitmq.values import Lookup, TooManyQueuesError
+
+GONE_SECONDS = 30.0
+"""The time for which a queue that is no longer counted may be a quorum queue without a leader that has counted."""
+_COUNTS = ("queue_coarse_metrics", "queue_consumer_count")
+_EXTENDED = ("queue_coarse_metrics", "queue_metrics")
+"""The consumers are in one of the two families, and not in both if both are asked for."""
+_MEMBERS = ("ra_metrics",)
+_MEMBER = "raft_term_total"
+_OLDEST = "queue_head_message_timestamp"
+"""The oldest message, also if it has no timestamp: of classic queues only."""
+_FIELDS = {
+    "messages": "queue_messages",
+    "messages_ready": "queue_messages_ready",
+    "messages_unacknowledged": "queue_messages_unacked",
+    "consumers": "queue_consumers",
+    "head_message_timestamp": _OLDEST,
+}
+_CAPACITY = "queue_consumer_capacity"
+_REDUCTIONS = "queue_process_reductions_total"
+"""The work of a queue's process. A stream has none, and reports zero."""
+
+
+class PluginQueues:
+    """Reads queues of one broker, and remembers the counters of those whose rates were asked for."""
+
+    def __init__(self, settings: Settings, context: Context, plugin: Plugin) -> None:
+        self.plugin = plugin
+        self._max_queues = settings.max_queues
+        self._all_samples = settings.smoothing > 0
+        self._histories = Histories(settings.rate_span.total_seconds(), settings.max_queues)
+        self._by_channel = False
+        self._monotonic = context.clock.monotonic
+        self._seen: dict[Place, float] = {}
+        """When a queue was counted last, or was known to exist; by its vhost and name."""
+        self._listed: set[tuple[str, re.Pattern[str]]] = set()
+        """Patterns of which a list has been read."""
+
+    def __str__(self) -> str:
+        return str(self.plugin)
+
+    async def read(self, vhost: str, lookup: Lookup) -> list[RabbitmqQueue]:
+        """Returns the queues that exist. Raises AdapterError."""
+        answers = await self._answers(vhost, lookup)
+        nodes = [each for each in answers if isinstance(each, NodeMetrics)]
+        if not nodes or lookup.statistics or lookup.samples:
+            nodes = complete(answers)
+        found = self._counted(nodes, lookup)
+        if lookup.statistics or lookup.samples or lookup.patterns or not lookup.names <= {name for _, name in found}:
+            await self._require_all(complete(answers))
+        found |= await self._uncounted(vhost, lookup, found)
+        return self._with_rates(nodes, lookup, found)
+
+    async def statistics(self, vhost: str, lookup: Lookup, running: Collection[str]) -> dict[Place, RabbitmqQueue]:
+        """Returns the queues that are counted, with rates; raises AdapterError unless all running nodes answer."""
+        answers = await self._answers(vhost, lookup)
+        nodes = [each for each in answers if isinstance(each, NodeMetrics)]
+        _require(running, nodes, answers, "metrics_url")
+        found = self._counted(nodes, lookup)
+        return {(queue.vhost, queue.name): queue for queue in self._with_rates(nodes, lookup, found)}
+
+    async def aclose(self) -> None:
+        """Does nothing: hpad closes the session."""
+
+    async def _answers(self, vhost: str, lookup: Lookup) -> list[NodeAnswer]:
+        """Returns the answers of all nodes; asks for channels only where a node's version does not count by queue."""
+        base = _EXTENDED if lookup.extended else _COUNTS
+        of = "" if vhost == ANY_VHOST else vhost
+        if not (lookup.statistics or lookup.samples):
+            return await self.plugin.nodes(base, of)
+        answers = await self.plugin.nodes((*base, *BY_QUEUE, *(BY_CHANNEL if self._by_channel else ())), of)
+        needed = any(isinstance(each, NodeMetrics) and not counts_by_queue(each) for each in answers)
+        if needed and not self._by_channel:
+            answers = await self.plugin.nodes((*base, *BY_QUEUE, *BY_CHANNEL), of)
+        self._by_channel = needed
+        return answers
+
+    async def _require_all(self, nodes: Sequence[NodeMetrics]) -> None:
+        """Raises AdapterError, which names them, if there are nodes in the cluster that are not asked."""
+        peers = await self.plugin.peers(nodes)
+        _require(peers.names, nodes, nodes, "url")
+        if peers.unreachable:
+            raise AdapterError(
+                f"{peers.unreachable} nodes of the cluster are not reached by {nodes[0].node}: their part of the "
+                "numbers is unknown (source: auto knows which nodes run)"
+            )
+
+    def _counted(self, nodes: Sequence[NodeMetrics], lookup: Lookup) -> dict[Place, RabbitmqQueue]:
+        """Returns the queues that the nodes count; one that two nodes count has no counts, and a fault."""
+        found: dict[Place, RabbitmqQueue] = {}
+        for node in nodes:
+            for place, queue in _queues_of(node, lookup).items():
+                found[place] = queue if place not in found else _counted_twice(queue)
+        if len(found) > self._max_queues:
+            raise TooManyQueuesError(
+                f"{self} has more than {self._max_queues} queues to read (max_queues): a part of them would be a "
+                "wrong number"
+            )
+        return found
+
+    async def _uncounted(
+        self, vhost: str, lookup: Lookup, found: Mapping[Place, RabbitmqQueue]
+    ) -> dict[Place, RabbitmqQueue]:
+        """Returns quorum queues that exist and that no node counts; asked for only if a queue is absent, or may be."""
+        now = self._monotonic()
+        if len(self._seen) > self._max_queues:
+            self._seen.clear()
+        self._seen |= dict.fromkeys(found, now)
+        absent = lookup.names - {name for _, name in found}
+        new = {(vhost, pattern) for pattern in lookup.patterns} - self._listed
+        if not absent and not new and not any(self._gone(place, vhost, lookup, now) for place in self._seen):
+            return {}
+        members = await self.plugin.scrape(_MEMBERS, "" if vhost == ANY_VHOST else vhost)
+        there = {_place(sample.labels) for node in members for sample in node.of(_MEMBER) if "queue" in sample.labels}
+        missing = [place for place in there if place not in found and lookup.matches(place[1])]
+        self._listed |= new
+        self._seen |= dict.fromkeys(missing, now)
+        return {place: RabbitmqQueue(place[1], place[0], QUORUM) for place in missing}
+
+    def _gone(self, place: Place, vhost: str, lookup: Lookup, now: float) -> bool:
+        """Returns whether the queue is one of the lookup, was there some seconds ago, and was not counted now."""
+        recently = now - GONE_SECONDS <= self._seen[place] < now
+        return recently and vhost in (place[0], ANY_VHOST) and lookup.matches(place[1])
+
+    def _with_rates(
+        self, nodes: Sequence[NodeMetrics], lookup: Lookup, found: Mapping[Place, RabbitmqQueue]
+    ) -> list[RabbitmqQueue]:
+        if not (lookup.statistics or lookup.samples):
+            return list(found.values())
+        at = max(node.at for node in nodes)
+        complete_ones = {place: queue for place, queue in found.items() if queue.complete}
+        read = counters(nodes, complete_ones)
+        for place, queue in complete_ones.items():
+            self._histories.add(at, place, read[place], queue.messages or 0, queue.messages_unacknowledged or 0)
+        samples = lookup.samples or self._all_samples
+        return [self._measured(queue, samples) if queue.complete else queue for queue in found.values()]
+
+    def _measured(self, queue: RabbitmqQueue, samples: bool) -> RabbitmqQueue:
+        measured = self._histories.measured((queue.vhost, queue.name), samples=samples)
+        return msgspec.structs.replace(
+            queue,
+            message_stats=measured.statistics,
+            messages_details=measured.messages,
+            messages_unacknowledged_details=measured.unacknowledged,
+            lacking=measured.lacking,
+        )
+
+
+def _require(names: Iterable[str], nodes: Sequence[NodeMetrics], answers: Sequence[NodeAnswer], setting: str) -> None:
+    """Raises AdapterError if a node is not read: with the errors of the addresses, or with what to write."""
+    absent = sorted(set(names) - {node.node for node in nodes})
+    if not absent:
+        return
+    errors = "; ".join(dict.fromkeys(each.message for each in answers if isinstance(each, AdapterError)))
+    why = errors or f"write the address of its plugin into {setting}, too"
+    raise AdapterError(
+        f"node{'s' if len(absent) > 1 else ''} {', '.join(absent)} of the cluster {'are' if len(absent) > 1 else 'is'} "
+        f"not read, so that a part of the numbers is unknown: {why}",
+        alive=True,
+    )
+
+
+def _queues_of(node: NodeMetrics, lookup: Lookup) -> dict[Place, RabbitmqQueue]:
+    """Returns the queues of the lookup that a node counts."""
+    found: dict[Place, dict[str, Any]] = {}
+    skipped = set[Place]()
+    for field, series in _FIELDS.items():
+        for sample in node.of(series):
+            place = _place(sample.labels)
+            if place not in found:
+                if place in skipped or not lookup.matches(place[1]):
+                    skipped.add(place)
+                    continue
+                found[place] = {}
+            if math.isfinite(sample.value) and sample.value >= 0:
+                found[place][field] = int(sample.value)
+    classic = {_place(sample.labels) for sample in node.of(_OLDEST)} if node.has(_OLDEST) else found.keys()
+    capacity = {_place(sample.labels): sample.value for sample in node.of(_CAPACITY)}
+    streams = {_place(sample.labels) for sample in node.of(_REDUCTIONS) if sample.value == 0}
+    types = {
+        place: STREAM if place in streams else QUORUM for place in found if place in streams or place not in classic
+    }
+    return {
+        place: RabbitmqQueue(place[1], place[0], types.get(place, ""), consumer_capacity=capacity.get(place), **fields)
+        for place, fields in found.items()
+    }
+
+
+def _counted_twice(queue: RabbitmqQueue) -> RabbitmqQueue:
+    fault = "two nodes of the cluster count it, as they may while its leader moves"
+    return RabbitmqQueue(queue.name, queue.vhost, fault=fault)
+
+
+def _place(labels: Mapping[str, str]) -> Place:
+    return labels.get("vhost", ""), labels.get("queue", "")
