@@ -1,7 +1,7 @@
 """Celery workers sized by a goal in seconds over Redis: the engine against a simulated queue whose workers report."""
 
 import pytest
-from support.celery_words import SaidQueue
+from support.celery_words import RestlessQueue, SaidQueue
 from support.spikes import Spike, played
 
 from hpad.simulation.queue import EXPONENTIAL, LOGNORMAL
@@ -24,4 +24,13 @@ SPIKES = {
 def test_a_spike_is_cleared_in_time_and_little_is_wasted(spike: Spike, seed: int) -> None:
     found = played(spike, seed=seed, reported=SaidQueue)
     assert found.cleared <= 1.2 * spike.goal
+    assert found.cost <= 1.3
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("name", ["a minute, busy before", "a minute, fetched ahead", "five minutes, long tasks"])
+def test_workers_that_are_silent_and_that_start_again_change_little(name: str, seed: int) -> None:
+    spike = SPIKES[name]
+    found = played(spike, seed=seed, reported=RestlessQueue)
+    assert found.cleared <= 1.3 * spike.goal
     assert found.cost <= 1.3

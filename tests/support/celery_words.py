@@ -62,3 +62,17 @@ class SaidQueue(QueueModel):
         except AdapterError as error:
             return error
         return ExternalSample((round(value * 1000),), said.at)
+
+
+class RestlessQueue(SaidQueue):
+    """Of the workers, one in twenty is silent at a read, and one in fifty has started again since the read before."""
+
+    def said(self) -> Said:
+        now = self._start.timestamp() + self._at
+        for name in list(self._consumers):
+            if self._chance.random() < 0.02:
+                self._begun[name], self._since[name] = int(self._consumers[name].working), now
+        said = super().said()
+        quiet = {report.name for report in said.reports if self._chance.random() < 0.05}
+        reports = tuple(report for report in said.reports if report.name not in quiet)
+        return Said(said.at, reports, tuple(sorted(quiet)))
