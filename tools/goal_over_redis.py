@@ -10,6 +10,7 @@ The same file is the Celery application: `BROKER_URL`, `LATE` (1 for late acknow
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -20,12 +21,16 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import redis
 import structlog
 from celery import Celery
+from kombu.exceptions import OperationalError
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 
 from hpad import settings
 from hpad.lab.demo import stage
@@ -44,7 +49,7 @@ app.conf.update(
     task_default_queue=QUEUE,
     broker_connection_retry_on_startup=True,
 )
-_notes = redis.Redis.from_url(BROKER)
+_notes = redis.Redis.from_url(BROKER, retry=Retry(ConstantBackoff(0.5), 100))
 
 
 @app.task(name="work")
@@ -128,7 +133,8 @@ class Sender:
     async def arrivals(self) -> None:
         while True:
             await asyncio.sleep(self._chance.expovariate(self._rate))
-            await asyncio.to_thread(self.send, 1)
+            with contextlib.suppress(OperationalError):
+                await asyncio.to_thread(self.send, 1)
 
 
 async def played(options: argparse.Namespace, seed: int, folder: Path) -> None:
@@ -137,17 +143,34 @@ async def played(options: argparse.Namespace, seed: int, folder: Path) -> None:
     redis_server = shutil.which("redis-server")
     assert redis_server is not None
     command = [redis_server, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
-    server = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL)
+    servers = [await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL)]
+
+    async def trouble() -> None:
+        """Restarts Redis with its data, in the middle of the backlog."""
+        await asyncio.sleep(15.0)
+        stop = await asyncio.create_subprocess_exec("redis-cli", "-p", str(port), "shutdown", "save")
+        await stop.wait()
+        await servers[0].wait()
+        await asyncio.sleep(3.0)
+        servers.append(await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL))
+
     try:
         await asyncio.sleep(1.0)
-        await _scaled(options, seed, url, folder)
+        await _scaled(options, seed, url, folder, trouble if options.restart else None)
     finally:
-        server.terminate()
-        await server.wait()
+        servers[-1].terminate()
+        await servers[-1].wait()
 
 
-async def _scaled(options: argparse.Namespace, seed: int, url: str, folder: Path) -> None:
-    notes, sender = redis.Redis.from_url(url), Sender(url, options, seed)
+async def _scaled(
+    options: argparse.Namespace,
+    seed: int,
+    url: str,
+    folder: Path,
+    trouble: Callable[[], Coroutine[Any, Any, None]] | None,
+) -> None:
+    notes = redis.Redis.from_url(url, retry=Retry(ConstantBackoff(0.5), 100))
+    sender = Sender(url, options, seed)
     source = {"redis": {"url": url}, "queues": [QUEUE], "default_queue": QUEUE, "workers": {"timeout": "400ms"}}
     named = settings.SourceSettings(name="celery", adapter="celery", settings=source)
     async with stage.opened(folder, [named]) as on:
@@ -156,6 +179,7 @@ async def _scaled(options: argparse.Namespace, seed: int, url: str, folder: Path
         await asyncio.sleep(options.before)
         began = last = time.time()
         backlog = await asyncio.to_thread(sender.send, options.backlog)
+        troubled = asyncio.create_task(trouble()) if trouble is not None else None
         spent, peak, cleared, said = 0.0, 1, None, ""
         while cleared is None or len(on.processes(NAME)) > options.until:
             await asyncio.sleep(0.5)
@@ -164,7 +188,7 @@ async def _scaled(options: argparse.Namespace, seed: int, url: str, folder: Path
             if options.verbose and (sentence := on.decision(NAME)[1]) != said:
                 print(f"  {now - began:5.1f} {running} {sentence}")
                 said = sentence
-            if cleared is None:
+            if cleared is None and (troubled is None or troubled.done()):
                 times = notes.hmget(BEGAN, [str(number) for number in backlog])
                 if all(times):
                     cleared = max(float(each) for each in times) - began
@@ -200,6 +224,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--before", type=float, default=40.0, help="seconds of arrivals before the backlog")
     parser.add_argument("--until", type=int, default=3, help="pods at which a run ends")
+    parser.add_argument("--restart", action="store_true", help="restart Redis while the backlog is worked off")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))

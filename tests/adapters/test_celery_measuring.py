@@ -96,6 +96,15 @@ def test_a_silent_worker_stays_as_it_was_and_is_left_out_after_a_minute() -> Non
     assert (late.at_work, late.capacity) == (0, 1)
 
 
+def test_workers_that_are_all_gone_at_once_have_lost_their_connection_to_redis() -> None:
+    reads = Reads()
+    reads.read(100, 0, worker("a", 100, active=1), worker("b", 100, active=1))
+    lost = reads.read(105, 0)
+    assert (lost.at_work, lost.capacity) == (2, 2)
+    ended = reads.read(106 + SILENT_SECONDS, 0)
+    assert (ended.at_work, ended.capacity) == (0, 0)
+
+
 def test_the_counters_do_not_fall_where_lists_and_workers_were_read_at_different_times() -> None:
     """A task is in the list and begun, then in neither, then tasks are purged."""
     reads = Reads()

@@ -139,6 +139,7 @@ async def test_celery_in_one_slot_of_a_cluster(tmp_path: Path) -> None:
             configuration={"broker_transport_options": prefix},
         )
         await shop.send("mail.send:3:0")
+        assert "does not tell when it was sent" in message(*await shop.ask(("celery_head_age", "queue=mail")))
         mail, fetched = (TASKS, "queue=mail"), (FETCHED, "queue=mail")
         async with shop.worker("mail"):
             await shop.until(lambda found: found == [3, 2], mail, fetched)
@@ -164,6 +165,8 @@ async def test_the_user_needs_the_documented_rights(shops: Shops, server: Server
     missing, counted = await shop.ask(*asked)
     assert "queue 'celery' does not exist" in message(missing)
     assert values(counted) == 1
+    server.cli("ACL", "SETUSER", "reader", "+eval", "+lindex")
+    assert "does not tell when it was sent" in message(*await shop.ask(("celery_head_age", "queue=mail")))
 
 
 @pytest.mark.parametrize("late", [True, False], ids=["late", "early"])
