@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.rabbit_contract import KINDS, Place, check
+from support.rabbit_contract import KINDS, READERS, Place, check
 from support.rabbit_work import RabbitWork
 
 from hpad.adapter import Context
 
 pytestmark = pytest.mark.rabbitmq
-READERS = ("management", "amqp")
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +17,7 @@ def worked(broker: Any) -> Iterator[tuple[Place, RabbitWork]]:
     """The broker of the session, with the work."""
     admin = broker.server.admin
     amqp_url = f"amqp://{admin.name}:{admin.password}@127.0.0.1:{broker.server.amqp_port}/"
-    place = Place([broker.url], [], [broker.amqp_url], statistics=True)
+    place = Place([broker.url], [broker.metrics_url], [broker.amqp_url], statistics=True)
     with RabbitWork([amqp_url], KINDS).running() as work:
         yield place, work
 

@@ -99,6 +99,17 @@ def test_a_rate_covers_its_window_and_samples_more_if_reads_are_far_apart() -> N
     assert [point.sample for point in lengths] == list(range(5, 18))
 
 
+def test_a_short_window_has_rates_though_no_two_points_are_exactly_so_far_apart() -> None:
+    histories = Histories(10.0, 10)
+    for number in range(200):
+        at = 1.3 * number
+        histories.add(at, ORDERS, counters([by_queue("a", 10 * at, 0)], [ORDERS])[ORDERS], 0, 0)
+        found = histories.measured(ORDERS, samples=True)
+        assert rates(found)[0] == (None if found.lacking else pytest.approx(10.0))
+        assert bool(found.lacking) == (at < 10.4)
+        assert len(found.unacknowledged.samples or ()) <= FEWEST_POINTS
+
+
 def test_reads_further_apart_than_the_window_still_give_a_rate() -> None:
     assert rates(measured([(0.0, [by_queue("a", 0, 0)]), (120.0, [by_queue("a", 240, 0)])]))[0] == 2.0
 

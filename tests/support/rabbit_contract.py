@@ -22,6 +22,7 @@ NO_AMQP = "AMQP reports ready messages and consumers only"
 NO_TIMESTAMP = "only classic queues report it"
 NO_CAPACITY = "RabbitMQ reports of a quorum queue that its consumers always have capacity"
 NO_STATISTICS = "(rates_mode, disable_metrics_collector)"
+NO_PRIORITIES = "the plugin rabbitmq_prometheus does not tell which queues have priorities"
 
 
 class Place(NamedTuple):
@@ -59,8 +60,9 @@ def drain_time(work: RabbitWork, kind: str) -> tuple[float, float]:
 
 GOAL = "goal=12s,startup=2s,service_time=4s,prefetch=3"
 # By hand: 9 wait for a worker, and are to be begun within 10 s of their arrival, or 5 s if that is past; at 4 s each
-# this takes 9 / 10 * 4 to 9 / 5 * 4 workers. The two that were acknowledged at once may make the time shorter.
-NEEDED = (2.5, 7.3)
+# this takes 9 / 10 * 4 to 9 / 5 * 4 workers. The two that were acknowledged at once may make the time shorter. A reader
+# that has watched for the goal sees that those in work take longer: then the present one, and one per ready message.
+NEEDED = (2.5, 8.0)
 
 CELLS: Mapping[tuple[str, str], Expected] = {
     ("queue_messages", "still"): exactly(10),
@@ -81,7 +83,7 @@ CELLS: Mapping[tuple[str, str], Expected] = {
 }
 """Metric and queue -> its value."""
 
-READERS = ("management", "amqp")
+READERS = ("management", "auto", "prometheus", "amqp")
 
 BY_POD = {"pod-a": 1, "pod-b": 0, "pod-c": 0}
 
@@ -95,6 +97,8 @@ def expected(reader: str, kind: str, place: Place) -> dict[tuple[str, str], Expe
     if reader == "management" and not place.statistics:
         counted = {"queue_messages", "queue_messages_ready", "queue_messages_unacknowledged"}
         found |= {cell: NO_STATISTICS for cell in found if cell[0] not in counted}
+    if reader == "prometheus":
+        found["queue_head_age", "still"] = NO_PRIORITIES
     if reader == "amqp":
         known = {"queue_messages_ready", "consumers"}
         found |= {cell: NO_AMQP for cell in found if cell[0] not in known}
@@ -159,6 +163,6 @@ def right(answer: Answer, wanted: Expected, work: RabbitWork, kind: str) -> bool
 
 
 def right_by_pod(answer: Answer, reader: str, place: Place) -> bool:
-    if reader == "amqp":
-        return isinstance(answer, AdapterError) and "AMQP does not say what consumers hold" in answer.message
+    if reader in ("amqp", "prometheus"):
+        return isinstance(answer, AdapterError) and "does not say what consumers hold" in answer.message
     return isinstance(answer, PodSample) and {k: v.value // 1000 for k, v in answer.values.items()} == BY_POD

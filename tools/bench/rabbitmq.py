@@ -10,7 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import aiohttp
 import structlog
@@ -18,8 +18,9 @@ import structlog
 from hpad import clock as clocks
 from hpad import testing
 from hpad.adapter import Context, ExternalSample, Query
-from hpad.lab.servers import rabbitmq
+from hpad.lab.servers import ports, rabbitmq
 from hpad_adapters.rabbitmq import Metric, RabbitMQ
+from hpad_adapters.rabbitmq.plugin import FRESH_SECONDS
 
 SHORT = "--short" in sys.argv[1:]
 QUEUES = 20 if SHORT else 1_000
@@ -35,6 +36,7 @@ class Method(NamedTuple):
     name: str
     selectors: Sequence[str | None]
     requests: int
+    source: Literal["management", "prometheus"] = "management"
 
 
 METHODS = (
@@ -42,6 +44,8 @@ METHODS = (
     Method("rates, one queue each", [f"{each},mode=consumers" for each in EACH], PAGES),
     # a list with counts lacks queues that do not answer in time, so the list of names is read too
     Method("one pattern over all", [None], 2 * PAGES),
+    Method("counts by the plugin", EACH, 1, "prometheus"),
+    Method("rates by the plugin", [f"{each},mode=consumers" for each in EACH], 1, "prometheus"),
 )
 
 
@@ -58,6 +62,7 @@ async def measured(adapter: RabbitMQ, queries: Sequence[Query], requests: list[s
     """Returns the results as text; raises AssertionError on an error or more than `allowed` requests per tick."""
     cpu, wall = [], []
     for _ in range(TICKS):
+        await asyncio.sleep(FRESH_SECONDS)
         requests.clear()
         busy, started = time.process_time(), time.perf_counter()
         answers = await adapter.answer(queries)
@@ -80,12 +85,19 @@ async def main() -> None:
 
     trace = aiohttp.TraceConfig()
     trace.on_request_start.append(note)
-    broker = rabbitmq.RabbitMQServer(queues=[rabbitmq.Queue(f"q{number}") for number in range(QUEUES)])
+    (metrics_port,) = ports.free(1)
+    broker = rabbitmq.RabbitMQServer(
+        queues=[rabbitmq.Queue(f"q{number}") for number in range(QUEUES)],
+        plugins=("rabbitmq_prometheus",),
+        configuration=("prometheus.tcp.ip = 127.0.0.1", f"prometheus.tcp.port = {metrics_port}"),
+    )
+    urls = {"management": broker.management_url, "prometheus": f"http://127.0.0.1:{metrics_port}"}
     async with broker, aiohttp.ClientSession(trace_configs=[trace]) as http:
         context = Context(name="bench", http=http, clock=clocks.SystemClock(), log=structlog.get_logger())
         for method in METHODS:
             settings = RabbitMQ.Settings(
-                url=broker.management_url,
+                url=urls[method.source],
+                source=method.source,
                 page_size=QUEUES // PAGES,
                 username=broker.admin.name,
                 password=broker.admin.password,

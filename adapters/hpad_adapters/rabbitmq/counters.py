@@ -102,8 +102,14 @@ class _History:
         self.points.append(_Point(at, (events[0], events[1], events[2]), messages, unacknowledged))
 
     def forget(self, before: float) -> None:
-        while len(self.points) > FEWEST_POINTS and self.points[0].at < before:
+        """Drops points, but for one of that time or earlier: an average begins with it."""
+        while len(self.points) > FEWEST_POINTS and self.points[1].at <= before:
             self.points.popleft()
+
+    def average(self, span: float) -> tuple[_Point, _Point]:
+        """Returns the points between which an average over the span is taken, or over all time if that is less."""
+        last = self.points[-1]
+        return next((point for point in reversed(self.points) if point.at <= last.at - span), self.points[0]), last
 
 
 class CounterRates(NamedTuple):
@@ -135,32 +141,31 @@ class Histories:
 
     def measured(self, place: Place, *, samples: bool) -> CounterRates:
         """Returns the rates of a queue, and all points if `samples`."""
-        points = list(self._known[place].points)
-        window = [point for point in points if point.at >= points[-1].at - self._span]
-        window = window if len(window) > 1 else points[-2:]
-        seconds = window[-1].at - window[0].at
+        history = self._known[place]
+        first, last = history.average(self._span)
+        seconds = last.at - first.at
         shortest = min(self._span, SHORTEST_SECONDS)
         lacking = (
             ""
             if seconds >= shortest
             else (f"hpad has read its counters for {seconds:.0f}s, and a rate needs {shortest:.0f}s at least")
         )
-        listed = points if samples else []
+        listed = list(history.points) if samples else []
+
+        def details(event: int) -> Details:
+            rate = None if lacking else (last.events[event] - first.events[event]) / seconds
+            return Details(rate, [_sample(point.at, int(point.events[event])) for point in listed])
+
         return CounterRates(
-            Statistics(*(self._details(window, listed, event, lacking) for event in (_PUBLISHED, _GIVEN, _ACKED))),
+            Statistics(details(_PUBLISHED), details(_GIVEN), details(_ACKED)),
             Lengths(
-                None if lacking else (window[-1].messages - window[0].messages) / seconds,
+                None if lacking else (last.messages - first.messages) / seconds,
                 [_sample(point.at, point.messages) for point in listed],
                 aligned=True,
             ),
             Lengths(None, [_sample(point.at, point.unacknowledged) for point in listed], aligned=True),
             lacking,
         )
-
-    def _details(self, window: list[_Point], listed: list[_Point], event: int, lacking: str) -> Details:
-        first, last = window[0], window[-1]
-        rate = None if lacking else (last.events[event] - first.events[event]) / (last.at - first.at)
-        return Details(rate, [_sample(point.at, int(point.events[event])) for point in listed])
 
 
 def _sample(at: float, value: int) -> CounterPoint:
