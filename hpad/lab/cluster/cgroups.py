@@ -18,6 +18,8 @@ _MOUNT: Final = Path("/sys/fs/cgroup")
 _DELEGATED: Final = "user.delegate"
 """The extended attribute by which systemd marks a delegated cgroup. Without it, its files belong to systemd alone."""
 _OWN: Final = "hpad"
+_OWN_WEIGHT: Final = "1000"
+"""Ten times the default of a group: busy workers must not starve the process that looks after them."""
 _PERIOD_US: Final = 100_000
 _LEAST_QUOTA_US: Final = 1_000
 _ROUNDS, _PAUSE_S = 40, 0.05
@@ -87,6 +89,7 @@ class Groups:
         (folder / _OWN).mkdir(exist_ok=True)
         (folder / _OWN / "cgroup.procs").write_text("0")
         (folder / "cgroup.subtree_control").write_text("+cpu +memory")
+        (folder / _OWN / "cpu.weight").write_text(_OWN_WEIGHT)
         return cls(folder)
 
     def create(self, name: str, resources: Mapping[str, Any]) -> Group:
