@@ -13,7 +13,6 @@ from hpad_adapters.clearing.goal import GOAL, ClearingGoal
 from hpad_adapters.rabbitmq import settings
 from hpad_adapters.rabbitmq.amqp import Amqp
 from hpad_adapters.rabbitmq.auto import Auto
-from hpad_adapters.rabbitmq.consumers import Plan, PodWork, Unconsumed
 from hpad_adapters.rabbitmq.management import Management
 from hpad_adapters.rabbitmq.metric import (
     AGGREGATES,
@@ -28,6 +27,7 @@ from hpad_adapters.rabbitmq.metric import (
 from hpad_adapters.rabbitmq.names import EQUALITY, real_name, wrong
 from hpad_adapters.rabbitmq.plugin import Plugin
 from hpad_adapters.rabbitmq.plugin_queues import PluginQueues
+from hpad_adapters.rabbitmq.pod_work import Plan, PodWork
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.stream_lag import NO_MEMBERS, StreamLags
@@ -38,6 +38,7 @@ from hpad_adapters.rabbitmq.stream_queries import (
     about_stream,
     stream_query,
 )
+from hpad_adapters.rabbitmq.unconsumed import Unconsumed
 from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, TooManyQueuesError, ValueReader, Values
 from hpad_adapters.selection import attempt
 
@@ -98,8 +99,8 @@ class RabbitMQ:
         self._plugin = Plugin(urls, configured.http_options(), context) if urls else None
         self._reader = _reader(configured, context, self._plugin)
         self._lags = StreamLags(configured, context)
-        listed = configured.source in ("management", "auto")
-        self._work = PodWork(configured, context, self._reader if listed else None)
+        nodes = self._reader if isinstance(self._reader, Auto | PluginQueues) else None
+        self._work = PodWork(configured, context, self._reader, nodes)
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns one answer per query; each vhost is read once, and once more if statistics are needed."""

@@ -5,13 +5,15 @@ counts then, asks the leaders of the queues for it, and knows which nodes run. R
 from the plugin rabbitmq_prometheus on each of these nodes.
 """
 
+from collections.abc import Collection
+
 import msgspec
 
 from hpad.adapter import AdapterError, Context
 from hpad.adapter_http import decoded
 from hpad_adapters.rabbitmq.broker import NotFoundError, RabbitmqBroker
 from hpad_adapters.rabbitmq.management import Management
-from hpad_adapters.rabbitmq.plugin import Plugin
+from hpad_adapters.rabbitmq.plugin import NodeMetrics, Plugin
 from hpad_adapters.rabbitmq.plugin_queues import PluginQueues
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 from hpad_adapters.rabbitmq.settings import Settings
@@ -52,6 +54,10 @@ class Auto:
         queues = await self._management.read(vhost, Lookup(lookup.names, lookup.patterns))
         known = await self._plugin.statistics(vhost, lookup, await self._running(vhost))
         return [_completed(queue, known.get((queue.vhost, queue.name))) for queue in queues]
+
+    async def whole(self, families: Collection[str], vhost: str) -> list[NodeMetrics]:
+        """Returns what the plugin on each node answers; raises AdapterError unless all running nodes have answered."""
+        return await self._plugin.whole(families, vhost, await self._running(vhost))
 
     async def aclose(self) -> None:
         """Does nothing: hpad closes the session."""

@@ -83,6 +83,21 @@ class PluginQueues:
         found = self._counted(nodes, lookup)
         return {(queue.vhost, queue.name): queue for queue in self._with_rates(nodes, lookup, found)}
 
+    async def whole(
+        self, families: Collection[str], vhost: str, running: Collection[str] | None = None
+    ) -> list[NodeMetrics]:
+        """Returns what each node answers; `running` are the nodes of the broker (None: ask them).
+
+        Raises AdapterError unless all nodes have answered.
+        """
+        answers = await self.plugin.nodes(families, "" if vhost == ANY_VHOST else vhost)
+        if running is None:
+            await self._require_all(complete(answers))
+            return complete(answers)
+        nodes = [each for each in answers if isinstance(each, NodeMetrics)]
+        _require(running, nodes, answers, "metrics_url")
+        return nodes
+
     async def aclose(self) -> None:
         """Does nothing: hpad closes the session."""
 
