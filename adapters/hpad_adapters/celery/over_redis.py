@@ -182,7 +182,9 @@ class OverRedis:
         needed = [self._needed(each, replies, said) if self._has_goal(each) else None for each in asked]
         # That the fetched tasks cannot be read is no error of queries for waiting ones.
         found = await or_error(self._fetched(replies)) if self._counts_fetched(asked, needed) else Fetched()
-        return [self._answer(each, replies, found, goal) for each, goal in zip(asked, needed, strict=True)]
+        answers = [self._answer(each, replies, found, goal) for each, goal in zip(asked, needed, strict=True)]
+        goals = map(self._has_goal, asked)
+        return [_noted(each, said) if goal else each for each, goal in zip(answers, goals, strict=True)]
 
     def group(self, wanted: WantedTasks) -> None:
         """Returns None: each key is a command, whichever queries are asked together."""
@@ -315,6 +317,13 @@ async def _nothing() -> list[list[Reply] | AdapterError]:
 
 async def _unasked() -> AdapterError:
     return AdapterError("the workers were not asked")
+
+
+def _noted(answer: Answer, said: Said | AdapterError) -> Answer:
+    """Returns the answer with a remark about workers that do not answer."""
+    if isinstance(answer, ExternalSample) and isinstance(said, Said):
+        return msgspec.structs.replace(answer, note=said.note)
+    return answer
 
 
 def _named(queues: Sequence[str]) -> str:
