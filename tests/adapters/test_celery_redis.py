@@ -19,7 +19,8 @@ from support.redis_lab import Server, needs_redis, started
 from hpad import testing
 from hpad.adapter import AdapterError, Member
 from hpad.lab.servers import ports
-from hpad_adapters.celery import Celery, Settings, over_redis
+from hpad_adapters.celery import Celery, Settings
+from hpad_adapters.celery.fetched import MOST_ENTRIES
 from hpad_adapters.celery.settings import RedisBroker
 
 pytest.importorskip("celery", reason="needs celery from PyPI")
@@ -322,8 +323,8 @@ async def test_a_large_hash_of_fetched_tasks_is_not_read(shops: Shops, server: S
         bind(server, queue, (queue, queue))
     asked = ((TASKS, "queue=mail"), (WAITING, "queue=mail"), (TASKS, None))
     shop = shops()
-    hold(server, [entry("", "mail")] * over_redis.MOST_ENTRIES)
-    assert [values(each) for each in await shop.ask(*asked)] == [over_redis.MOST_ENTRIES, 0, over_redis.MOST_ENTRIES]
+    hold(server, [entry("", "mail")] * MOST_ENTRIES)
+    assert [values(each) for each in await shop.ask(*asked)] == [MOST_ENTRIES, 0, MOST_ENTRIES]
     hold(server, [entry("", "mail")] * 3_000)
     server.cli("config", "resetstat")
     many, waiting, every = await shop.ask(*asked)
