@@ -73,10 +73,11 @@ class Management:
 
     async def read(self, vhost: str, lookup: Lookup) -> list[RabbitmqQueue]:
         """Returns the queues that exist; "*" stands for any vhost. Raises AdapterError."""
-        if lookup.samples:
-            return await self._with_samples(vhost, lookup)
-        if lookup.statistics:
-            return await self._with_statistics(vhost, lookup)
+        if lookup.samples or lookup.statistics:
+            read = self._with_samples if lookup.samples else self._with_statistics
+            found = await read(vhost, lookup)
+            await self._require_statistics(vhost, found)
+            return found
         if self._few(vhost, lookup) and self._single_totals and self._totals:
             found = await self._each(vhost, lookup.names, _TOTALS)
             self._leaders.note(found)
@@ -141,6 +142,20 @@ class Management:
         if any(queue.message_stats is None for queue in found) and await self._rates_kept(vhost):
             return [queue.with_statistics() for queue in found]
         return found
+
+    async def _require_statistics(self, vhost: str, found: Sequence[RabbitmqQueue]) -> None:
+        """Raises AdapterError, with what to do, if the queues lack statistics because the broker keeps none."""
+        usable = [queue for queue in found if not queue.unavailable and not queue.fault]
+        if not usable or any(queue.consumers is not None for queue in usable):
+            return
+        said = await or_error(self._overview(vhost))
+        if isinstance(said, Overview) and said.disable_stats:
+            raise AdapterError(
+                f"{self} keeps no statistics (rates_mode, disable_metrics_collector): write source: auto and "
+                "metrics_url, so that hpad reads its plugin rabbitmq_prometheus",
+                lasting=True,
+                alive=True,
+            )
 
     async def keeps_rates(self, vhost: str) -> bool:
         """Returns whether the broker says that it keeps rates; raises AdapterError."""
