@@ -12,7 +12,7 @@ from hpad.adapter import AdapterError, ExternalSample
 from hpad_adapters.rabbitmq import Metric, Mode, RabbitMQ
 
 COUNTED = 'rabbitmq_detailed_queue_{}{{vhost="/",queue="{}"}} {}'
-MEMBER = 'rabbitmq_detailed_raft_term_total{vhost="/",queue="quorum"} 1'
+MEMBER = 'rabbitmq_detailed_raft_term{}{{vhost="/",queue="quorum"}} 1'
 BY_QUEUE = "# TYPE rabbitmq_detailed_queue_messages_acked_total counter"
 
 
@@ -147,10 +147,11 @@ async def test_nodes_that_are_not_reached_are_no_zero(cluster: Cluster, source: 
     assert "2 nodes of the cluster are not reached by rabbit@a" in str(await source.ask("growth"))
 
 
+@pytest.mark.parametrize("ending", ["_total", ""], ids=["RabbitMQ 4.0", "RabbitMQ 4.2"])
 async def test_a_quorum_queue_that_no_leader_counts_is_neither_absent_nor_zero(
-    cluster: Cluster, source: Source
+    cluster: Cluster, source: Source, ending: str
 ) -> None:
-    cluster.lines["a"], cluster.members = [*queue("quorum", 3), *queue("orders", 1)], [MEMBER]
+    cluster.lines["a"], cluster.members = [*queue("quorum", 3), *queue("orders", 1)], [MEMBER.format(ending)]
     assert await source.ask("queue_messages", "queue_regex=all") == 4
     cluster.lines["a"] = queue("orders", 1)
     for selector in ("queue_regex=all", "queue=quorum", "queue_regex=all"):

@@ -30,7 +30,8 @@ _COUNTS = ("queue_coarse_metrics", "queue_consumer_count")
 _EXTENDED = ("queue_coarse_metrics", "queue_metrics")
 """The consumers are in one of the two families, and not in both if both are asked for."""
 _MEMBERS = ("ra_metrics",)
-_MEMBER = "raft_term_total"
+_MEMBER = ("raft_term_total", "raft_term")
+"""A member of a quorum queue: the name in RabbitMQ 3.10 and 4.0, and that from 4.2 on."""
 _OLDEST = "queue_head_message_timestamp"
 """The oldest message, also if it has no timestamp: of classic queues only."""
 _FIELDS = {
@@ -150,7 +151,8 @@ class PluginQueues:
         if not absent and not new and not any(self._gone(place, vhost, lookup, now) for place in self._seen):
             return {}
         members = await self.plugin.scrape(_MEMBERS, "" if vhost == ANY_VHOST else vhost)
-        there = {_place(sample.labels) for node in members for sample in node.of(_MEMBER) if "queue" in sample.labels}
+        terms = [sample.labels for node in members for series in _MEMBER for sample in node.of(series)]
+        there = {_place(labels) for labels in terms if "queue" in labels}
         missing = [place for place in there if place not in found and lookup.matches(place[1])]
         self._listed |= new
         self._seen |= dict.fromkeys(missing, now)
