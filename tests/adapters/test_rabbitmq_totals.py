@@ -98,6 +98,20 @@ async def test_a_quorum_queue_is_read_alike_at_each_node(stub, rabbit, state, ex
         assert answer.message.endswith("its leader has not counted yet")
 
 
+@pytest.mark.parametrize("mode", ["consumers", "drain_time", "growth", "publish_rate"])
+async def test_what_a_broker_without_statistics_lacks_is_named_and_blames_the_query(stub, rabbit, mode):
+    answers = json.loads(RECORDED.read_text())["no statistics: 50 messages"]
+
+    async def recorded(request: web.BaseRequest) -> web.Response:
+        return web.json_response(answers[kind(request)])
+
+    stub.handler = recorded
+    [answer] = await asked(adapter(stub.url, rabbit), f"queue=jobs,mode={mode}")
+    assert isinstance(answer, AdapterError)
+    assert "the broker keeps no statistics (disable_metrics_collector); source: auto" in answer.message
+    assert answer.blame == "spec"
+
+
 @pytest.mark.parametrize("selector", ["queue=jobs", "queue in (jobs,a,b,c,d)"])
 async def test_without_statistics_a_new_leader_is_believed_once_it_has_counted(stub, selector):
     """Its zero looks like that of an empty queue, which the queue is in the end."""
