@@ -9,6 +9,7 @@ patterns, and the knowledge that a queue does not exist. Which nodes there are t
 (`Plugin.peers`), or the management API (`auto`).
 """
 
+import asyncio
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -70,19 +71,19 @@ class PluginQueues:
         nodes = [each for each in answers if isinstance(each, NodeMetrics)]
         if not nodes or lookup.statistics or lookup.samples:
             nodes = complete(answers)
-        found = self._counted(nodes, lookup)
+        found = await asyncio.to_thread(self._counted, nodes, lookup)
         if lookup.statistics or lookup.samples or lookup.patterns or not lookup.names <= {name for _, name in found}:
             await self._require_all(complete(answers))
         found |= await self._uncounted(vhost, lookup, found)
-        return self._with_rates(nodes, lookup, found)
+        return await self._with_rates(nodes, lookup, found)
 
     async def statistics(self, vhost: str, lookup: Lookup, running: Collection[str]) -> dict[Place, RabbitmqQueue]:
         """Returns the queues that are counted, with rates; raises AdapterError unless all running nodes answer."""
         answers = await self._answers(vhost, lookup)
         nodes = [each for each in answers if isinstance(each, NodeMetrics)]
         _require(running, nodes, answers, "metrics_url")
-        found = self._counted(nodes, lookup)
-        return {(queue.vhost, queue.name): queue for queue in self._with_rates(nodes, lookup, found)}
+        found = await asyncio.to_thread(self._counted, nodes, lookup)
+        return {(queue.vhost, queue.name): queue for queue in await self._with_rates(nodes, lookup, found)}
 
     async def whole(
         self, families: Collection[str], vhost: str, running: Collection[str] | None = None
@@ -126,7 +127,10 @@ class PluginQueues:
             )
 
     def _counted(self, nodes: Sequence[NodeMetrics], lookup: Lookup) -> dict[Place, RabbitmqQueue]:
-        """Returns the queues that the nodes count; one that two nodes count has no counts, and a fault."""
+        """Returns the queues that the nodes count; one that two nodes count has no counts, and a fault.
+
+        Takes some milliseconds per thousand queues of the vhost, so call it in a thread.
+        """
         found: dict[Place, RabbitmqQueue] = {}
         for node in nodes:
             for place, queue in _queues_of(node, lookup).items():
@@ -163,14 +167,14 @@ class PluginQueues:
         recently = now - GONE_SECONDS <= self._seen[place] < now
         return recently and vhost in (place[0], ANY_VHOST) and lookup.matches(place[1])
 
-    def _with_rates(
+    async def _with_rates(
         self, nodes: Sequence[NodeMetrics], lookup: Lookup, found: Mapping[Place, RabbitmqQueue]
     ) -> list[RabbitmqQueue]:
         if not (lookup.statistics or lookup.samples):
             return list(found.values())
         at = max(node.at for node in nodes)
         complete_ones = {place: queue for place, queue in found.items() if queue.complete}
-        read = counters(nodes, complete_ones)
+        read = await asyncio.to_thread(counters, nodes, complete_ones)
         for place, queue in complete_ones.items():
             self._histories.add(at, place, read[place], queue.messages or 0, queue.messages_unacknowledged or 0)
         samples = lookup.samples or self._all_samples
