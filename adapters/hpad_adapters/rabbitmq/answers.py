@@ -47,9 +47,9 @@ class Overview(msgspec.Struct):
         return self.rates_mode != "none" and not self.disable_stats
 
     @property
-    def keeps_statistics(self) -> bool | None:
-        """Whether the broker keeps statistics, None where it does not say so."""
-        return None if self.disable_stats is None else not self.disable_stats
+    def keeps_statistics(self) -> bool:
+        """Whether the broker says that it keeps statistics."""
+        return self.disable_stats is False
 
 
 _OVERVIEW = msgspec.json.Decoder(Overview)

@@ -50,7 +50,6 @@ FEW = 3
 _TOTALS = {"disable_stats": "true", "enable_queue_totals": "true", "columns": COUNTED}
 _ALL = {"disable_stats": "true", "columns": "name,vhost,type,state"}
 _TRIES = 3
-_NOT_KEPT = "the broker keeps no statistics (disable_metrics_collector); source: auto reads its plugin instead"
 _DOTS = frozenset({".", ".."})
 """Names that a path cannot end with."""
 
@@ -176,16 +175,17 @@ class Management:
             found = await self._each(vhost, lookup.names, columns)
         else:
             found = await self._listed(vhost, lookup, columns)
-        doubtful = any(queue.state and (_lacks_consumers(queue) or _lacks_all(queue)) for queue in found)
-        kept = await self._keeps_statistics(vhost) if doubtful else None
-        return [_explained(queue, kept) for queue in found]
+        kept = any(_lacks_consumers(queue) and queue.state for queue in found) and await self._keeps_statistics(vhost)
+        return [
+            _uncounted(queue) if _lacks_consumers(queue) and (kept or not queue.state) else queue for queue in found
+        ]
 
-    async def _keeps_statistics(self, vhost: str) -> bool | None:
+    async def _keeps_statistics(self, vhost: str) -> bool:
         """Returns whether the broker says that it keeps statistics; not remembered, because its nodes may differ."""
         try:
             return (await self._overview(vhost)).keeps_statistics
         except NotFoundError:
-            return None
+            return False
 
     def _few(self, vhost: str, lookup: Lookup) -> bool:
         return vhost != ANY_VHOST and not lookup.patterns and len(lookup.names) <= FEW and not lookup.names & _DOTS
@@ -302,19 +302,6 @@ def _lacks_totals(queue: RabbitmqQueue) -> bool:
 def _lacks_consumers(queue: RabbitmqQueue) -> bool:
     """Returns whether the statistics of a quorum queue lack its leader's part."""
     return queue.type == QUORUM and queue.consumers is None and not queue.unavailable
-
-
-def _lacks_all(queue: RabbitmqQueue) -> bool:
-    """Returns whether the statistics of a queue are empty."""
-    absent = queue.consumers is None and queue.messages is None and queue.message_stats is None
-    return absent and not (queue.unavailable or queue.fault or queue.type == STREAM)
-
-
-def _explained(queue: RabbitmqQueue, kept: bool | None) -> RabbitmqQueue:
-    """Returns a queue as its statistics tell; `kept`: whether the broker says that it keeps any, None if unknown."""
-    if _lacks_consumers(queue) and (kept or not queue.state):
-        return _uncounted(queue)
-    return msgspec.structs.replace(queue, lacking=_NOT_KEPT) if kept is False and _lacks_all(queue) else queue
 
 
 def _uncounted(queue: RabbitmqQueue) -> RabbitmqQueue:

@@ -54,7 +54,7 @@ class RabbitmqQueue(msgspec.Struct, frozen=True):
     timestamp property of the oldest message, as its publisher set it. `arguments` are those of the declaration.
     `leader`: the node of a quorum queue's leader.
     `fault` says why the queue, or a part of what the broker reports of it, cannot be read; "" if nothing is wrong.
-    `lacking` says why there are no rates (yet), or no statistics at all.
+    `lacking` says why a reader that makes rates itself has none yet.
     """
 
     name: str
@@ -132,8 +132,6 @@ def field(queue: RabbitmqQueue, field: str, where: str) -> float:
     if value is None:
         why = ": its leader has not counted yet" if queue.type == QUORUM else ""
         why = f": the queue is {queue.state}" if queue.unavailable else why
-        if queue.lacking:
-            raise AdapterError(f"the answer about {named(queue, where)} has no {field}: {queue.lacking}", "spec")
         raise AdapterError(f"the answer about {named(queue, where)} has no {field}{why}", lasting=True)
     return value
 

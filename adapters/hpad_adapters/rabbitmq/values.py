@@ -245,7 +245,6 @@ def _require_capacity(queue: RabbitmqQueue, where: str) -> None:
 def _growth(queue: RabbitmqQueue, where: str) -> float:
     rate = queue.messages_details.avg_rate if queue.messages_details is not None else None
     if rate is None:
-        tasks(queue, where)
         _require_rates(queue, where)
         raise AdapterError(f"the answer about {named(queue, where)} has no messages_details", "spec")
     return rate
