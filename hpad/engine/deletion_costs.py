@@ -72,7 +72,8 @@ class Spared(
         if self.error:
             return f"it is unknown which pods hold unfinished work ({self.error})"
         if self.most_busy is not None:
-            return f"at most {self.most_busy} of {self.busy + self.unknown} pods hold unfinished work, unknown which"
+            verb = "holds" if self.most_busy == 1 else "hold"
+            return f"at most {self.most_busy} of {self.busy + self.unknown} pods {verb} unfinished work, unknown which"
         busy = f"{self.busy} pod{' holds' if self.busy == 1 else 's hold'} unfinished work"
         if not self.unknown:
             return busy

@@ -153,7 +153,7 @@ def test_a_number_of_busy_pods_is_named_wherever_people_look() -> None:
 def test_with_idle_first_a_pod_that_may_be_busy_is_kept() -> None:
     web = workload(KEEP | ORDER)
     decision = web.reconcile(series(1), work=counted(1, 0, 0))
-    holding = "at most 1 of 3 pods hold unfinished work, unknown which"
+    holding = "at most 1 of 3 pods holds unfinished work, unknown which"
     assert (decision.desired, decision.spared and decision.spared.first) == (3, ("web-0", "web-1"))
     condition = web.condition(IDLE_FIRST)
     assert (condition.status, condition.reason) == ("False", "BusynessCounted")
