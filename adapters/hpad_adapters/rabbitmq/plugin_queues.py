@@ -12,6 +12,7 @@ patterns, and the knowledge that a queue does not exist. Which nodes there are t
 import asyncio
 import math
 import re
+import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -55,6 +56,7 @@ class PluginQueues:
         self._max_queues = settings.max_queues
         self._all_samples = settings.smoothing > 0
         self._histories = Histories(settings.rate_span.total_seconds(), settings.max_queues)
+        self._adding = threading.Lock()
         self._by_channel = False
         self._monotonic = context.clock.monotonic
         self._seen: dict[Place, float] = {}
@@ -172,13 +174,20 @@ class PluginQueues:
     ) -> list[RabbitmqQueue]:
         if not (lookup.statistics or lookup.samples):
             return list(found.values())
+        samples = lookup.samples or self._all_samples
+        return await asyncio.to_thread(self._remembered, nodes, found, samples)
+
+    def _remembered(
+        self, nodes: Sequence[NodeMetrics], found: Mapping[Place, RabbitmqQueue], samples: bool
+    ) -> list[RabbitmqQueue]:
+        """Adds the counters to those of earlier reads, and returns the queues with rates. Call it in a thread."""
         at = max(node.at for node in nodes)
         complete_ones = {place: queue for place, queue in found.items() if queue.complete}
-        read = await asyncio.to_thread(counters, nodes, complete_ones)
-        for place, queue in complete_ones.items():
-            self._histories.add(at, place, read[place], queue.messages or 0, queue.messages_unacknowledged or 0)
-        samples = lookup.samples or self._all_samples
-        return [self._measured(queue, samples) if queue.complete else queue for queue in found.values()]
+        read = counters(nodes, complete_ones)
+        with self._adding:
+            for place, queue in complete_ones.items():
+                self._histories.add(at, place, read[place], queue.messages or 0, queue.messages_unacknowledged or 0)
+            return [self._measured(queue, samples) if queue.complete else queue for queue in found.values()]
 
     def _measured(self, queue: RabbitmqQueue, samples: bool) -> RabbitmqQueue:
         measured = self._histories.measured((queue.vhost, queue.name), samples=samples)
