@@ -74,6 +74,9 @@ class Source:
     def __init__(self, adapter: RabbitMQ, clock: http_stub.SetClock) -> None:
         self._adapter, self._clock = adapter, clock
 
+    async def explain(self, name: str) -> str:
+        return await self._adapter.explain(testing.external(name, "queue=orders"))
+
     async def ask(self, name: str, queues: str = "queue=orders") -> float | str:
         """Returns the sum of the values, or the error."""
         [answer] = await self._adapter.answer([testing.external(name, queues)])
@@ -189,6 +192,7 @@ async def test_auto_takes_rates_from_the_nodes_that_run(cluster: Cluster, auto: 
     cluster.clock.seconds += 5
     cluster.lines["b"] = moved(30)
     assert await auto.ask("publish_rate") == 2.0
+    assert (await auto.explain("publish_rate")).endswith("because the broker keeps no statistics")
     assert await auto.ask("consumers") == 1
     cluster.down = {"b"}
     assert "node rabbit@b of the cluster is not read" in str(await auto.ask("publish_rate"))
@@ -200,6 +204,7 @@ async def test_auto_asks_no_plugin_where_statistics_are_kept(cluster: Cluster, a
     cluster.kept = True
     cluster.totals = [{"name": "orders", "vhost": "/", "type": "classic", "state": "running", "consumers": 7, **COUNTS}]
     assert await auto.ask("consumers") == 7
+    assert (await auto.explain("consumers")).endswith("with the statistics of the management API")
     assert not [path for path in cluster.paths if path.endswith("detailed")]
 
 
