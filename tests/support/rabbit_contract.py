@@ -96,10 +96,8 @@ def expected(reader: str, kind: str, place: Place) -> dict[tuple[str, str], Expe
         found["queue_head_age", "still"] = NO_TIMESTAMP
         found["utilisation", "flow"] = NO_CAPACITY
     if reader == "management" and not place.statistics:
-        counted = {"queue_messages", "queue_messages_ready", "queue_messages_unacknowledged", "queue_head_age"}
+        counted = {"queue_messages", "queue_messages_ready", "queue_messages_unacknowledged"}
         found |= {cell: NO_STATISTICS for cell in found if cell[0] not in counted}
-        if kind == "classic":
-            found["queue_head_age", "still"] = NO_STATISTICS
     if reader == "prometheus":
         found["queue_head_age", "still"] = NO_PRIORITIES
     if reader == "amqp":
