@@ -7,8 +7,8 @@ import pytest
 from support.celery_words import worker
 
 from hpad.adapter import AdapterError
-from hpad_adapters.celery.measuring import SILENT_SECONDS, TaskCounters
-from hpad_adapters.celery.workers import Said, WorkerReport
+from hpad_adapters.celery.measuring import TaskCounters
+from hpad_adapters.celery.workers import SILENT_SECONDS, Said, WorkerReport
 from hpad_adapters.clearing.goal import ClearingGoal
 from hpad_adapters.clearing.measured import MeasuredQueue
 from hpad_adapters.clearing.workers import Clearing
@@ -94,15 +94,6 @@ def test_a_silent_worker_stays_as_it_was_and_is_left_out_after_a_minute() -> Non
     assert (came(heard), done(heard)) == ([0, 0, 0], [0, 0, 4])
     late = reads.read(111 + SILENT_SECONDS, 6, worker("a", 100), silent=["b"])
     assert (late.at_work, late.capacity) == (0, 1)
-
-
-def test_workers_that_are_all_gone_at_once_have_lost_their_connection_to_redis() -> None:
-    reads = Reads()
-    reads.read(100, 0, worker("a", 100, active=1), worker("b", 100, active=1))
-    lost = reads.read(105, 0)
-    assert (lost.at_work, lost.capacity) == (2, 2)
-    ended = reads.read(106 + SILENT_SECONDS, 0)
-    assert (ended.at_work, ended.capacity) == (0, 0)
 
 
 def test_the_counters_do_not_fall_where_lists_and_workers_were_read_at_different_times() -> None:

@@ -18,7 +18,7 @@ from hpad_adapters.celery import Celery, Settings
 from hpad_adapters.celery.by_word import TaskCounts, pod_work
 from hpad_adapters.celery.reports import COMMANDS, Gathered
 from hpad_adapters.celery.wanted import wanted
-from hpad_adapters.celery.workers import HeldTask, Said, WorkerReport
+from hpad_adapters.celery.workers import SILENT_SECONDS, HeldTask, Said, WorkerReport, WorkersMemory
 
 pytest.importorskip("kombu", reason="needs the extra celery")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -132,6 +132,21 @@ def count(said: Said, name: str, counted: int, selector: str | None = "queue=mai
     query = wanted(testing.external(name, selector), source)
     found = TaskCounts(source).corrected(query, said, ExternalSample((counted * 1000,), NOW, "of the broker"))
     return sum(found.values) // 1000, found.note
+
+
+def test_a_worker_that_does_not_answer_is_silent_until_it_is_gone() -> None:
+    memory, a, b = WorkersMemory(), report("a@pod-1"), report("b@pod-2")
+    assert memory.silent((a, b), 0.0) == ()
+    assert memory.silent((a,), SILENT_SECONDS + 1) == (b,)
+    assert memory.silent((a,), SILENT_SECONDS + 2, gone=["b@pod-2"]) == ()
+    assert memory.names == {"a@pod-1"}
+
+
+def test_workers_that_are_all_gone_at_once_have_lost_their_connection_for_a_moment() -> None:
+    memory, a, b = WorkersMemory(), report("a@pod-1"), report("b@pod-2")
+    memory.silent((a, b), 0.0)
+    assert memory.silent((), 5.0, gone=["a@pod-1", "b@pod-2"], none=True) == (a, b)
+    assert memory.silent((), SILENT_SECONDS, none=True) == ()
 
 
 def test_counts_are_those_of_the_broker_and_what_it_cannot_see() -> None:

@@ -13,7 +13,7 @@ but for a constant. Both are added up worker by worker, from one read to the nex
 | has answered before | what its counter has grown by |
 | has started since the last read, maybe again: its uptime is short, or its counter fell | all of its counter |
 | is older, but was not heard before | from now on |
-| is silent, or all are gone at once | as it was, for SILENT_SECONDS |
+| is silent | as it was, for SILENT_SECONDS |
 | is gone | no more; its tasks in work were given back, or end without being seen: they are not done |
 
 The lists and the workers are not read at the same instant, so that a task may be in neither or in both for a moment.
@@ -28,11 +28,9 @@ from itertools import accumulate
 import msgspec
 
 from hpad.adapter import AdapterError, shown
-from hpad_adapters.celery.workers import Said, WorkerReport
+from hpad_adapters.celery.workers import SILENT_SECONDS, Said, WorkerReport
 from hpad_adapters.clearing.measured import CounterPoint, MeasuredQueue
 
-SILENT_SECONDS = 60.0
-"""How long the last word of a silent worker holds. Later it is taken for gone: it neither works nor can."""
 APART_SECONDS = 0.9
 """Reads that follow each other sooner add no sample."""
 _SPAN = 60.0
@@ -139,10 +137,8 @@ class TaskCounters:
                 self._done += _done(report)
             self._workers[report.name] = _Seen(report, now)
         present = {report.name for report in reports}
-        # After a restart of Redis no worker listens for a moment: then all of them are silent.
-        silent = set(said.silent) if said.reports else set(self._workers)
         for name, seen in list(self._workers.items()):
-            if name not in present and (name not in silent or now > seen.at + SILENT_SECONDS):
+            if name not in present and (name not in said.silent or now > seen.at + SILENT_SECONDS):
                 del self._workers[name]
 
     def _add(self, now: float, waiting: int) -> None:

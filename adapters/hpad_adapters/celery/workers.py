@@ -7,7 +7,7 @@ celery/worker/request.py: Request.info.
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any
@@ -23,6 +23,8 @@ SHARED = 1.0
 """Seconds for which what the workers say serves further queries."""
 _CLOSING = 0.5
 """Seconds that an asking may take beyond its timeout, to look for mailboxes and to close the connection."""
+SILENT_SECONDS = 60.0
+"""For how long the last word of a worker tells what it does and can do."""
 _REMEMBERED = 3600.0
 """Seconds after which a worker that listens to the broker and never answers is forgotten."""
 _MOST_KNOWN = 10_000
@@ -105,6 +107,32 @@ def listed(names: Sequence[str]) -> str:
     return f"{'workers' if len(names) > 1 else 'worker'} {', '.join(names[:_NAMED])}{more}"
 
 
+class WorkersMemory:
+    """The last report of each worker, and when it came (seconds of a monotonic clock)."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, WorkerReport]] = {}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The workers that are expected to answer."""
+        return frozenset(self._known)
+
+    def silent(
+        self, reports: Sequence[WorkerReport], now: float, *, gone: Collection[str] = (), none: bool = False
+    ) -> tuple[WorkerReport, ...]:
+        """Adds the reports, and returns the last ones of the workers that do not answer, by name.
+
+        `gone` workers listen no more, and are forgotten. Where `none` listens, the broker may have been restarted, and
+        they have not connected again: they work on, so they are silent for SILENT_SECONDS.
+        """
+        longest, ended = (SILENT_SECONDS, frozenset[str]()) if none else (_REMEMBERED, frozenset(gone))
+        before = {name: each for name, each in self._known.items() if name not in ended and now - each[0] < longest}
+        fresh = {report.name: (now, report) for report in reports[:_MOST_KNOWN]}
+        self._known = {**dict(list(before.items())[: _MOST_KNOWN - len(fresh)]), **fresh}
+        return tuple(self._known[name][1] for name in sorted(self._known.keys() - fresh.keys()))
+
+
 class CeleryWorkers:
     """Asks the workers over the broker, once for all queries of the same time.
 
@@ -122,7 +150,7 @@ class CeleryWorkers:
         self._clock = context.clock
         self._lock = asyncio.Lock()
         self._last: tuple[float, Said | AdapterError] | None = None
-        self._known: dict[str, tuple[float, WorkerReport]] = {}
+        self._memory = WorkersMemory()
         self._ended: asyncio.Future[None] | None = None
         self._stopped = threading.Event()
 
@@ -168,7 +196,7 @@ class CeleryWorkers:
             await asyncio.wait([self._ended], timeout=self._seconds)
             if not self._ended.done():
                 raise AdapterError(f"{link.name} hangs: an earlier asking of the workers has not ended")
-        asking = self._library.Asking(link, self._seconds, self._known, self._context, self._stopped.is_set)
+        asking = self._library.Asking(link, self._seconds, self._memory.names, self._context, self._stopped.is_set)
         heard, self._ended = in_thread(asking.heard)
         try:
             async with asyncio.timeout(self._seconds + _CLOSING):
@@ -178,18 +206,15 @@ class CeleryWorkers:
 
     def _said(self, link: WorkersLink, at: datetime, heard: Any) -> Said:
         """Remembers the workers that answered. Raises AdapterError if none of those that listen does."""
-        now = self._clock.monotonic()
         reports: tuple[WorkerReport, ...] = heard.gathered.reports(at.timestamp())
         faults = heard.gathered.faults
-        before = {} if heard.none else {name: each for name, each in self._known.items() if name not in heard.gone}
-        before = {name: each for name, each in before.items() if now - each[0] < _REMEMBERED and name not in faults}
-        fresh = {report.name: (now, report) for report in reports[:_MOST_KNOWN]}
-        self._known = {**dict(list(before.items())[: _MOST_KNOWN - len(fresh)]), **fresh}
-        silent = tuple(sorted(set(self._known) - set(fresh)))
+        gone = {*heard.gone, *faults}
+        earlier = self._memory.silent(reports, self._clock.monotonic(), gone=gone, none=heard.none)
+        silent = tuple(report.name for report in earlier)
         if not reports and not heard.none:
             why = next(iter(faults.values()), silence(silent) if silent else "solo pools do not while busy")
             raise AdapterError(f"{link.name}: no Celery worker answered within {self._seconds:g}s: {why}", alive=True)
-        return Said(at, reports, silent, tuple(self._known[name][1] for name in silent), tuple(faults.values()))
+        return Said(at, reports, silent, earlier, tuple(faults.values()))
 
 
 def loaded(*, over_redis: bool) -> Any:
