@@ -13,7 +13,7 @@ import msgspec
 _LINE: Final = re.compile(
     r"([a-zA-Z_:][a-zA-Z0-9_:]*)[ \t]*(?:\{(.*)\})?[ \t]*(?<=[} \t])(\S+)(?:[ \t]+-?\d+)?[ \t\r]*"
 )
-_LABEL: Final = re.compile(r'[ \t]*([a-zA-Z_]\w*)[ \t]*=[ \t]*"([^"\\]*(?:\\.[^"\\]*)*)"[ \t]*(,|\Z)', re.ASCII)
+_LABEL: Final = re.compile(r'[ \t]*([a-zA-Z_]\w*)[ \t]*=[ \t]*"([^"\\]*(?:\\[\\"n][^"\\]*)*)"[ \t]*(,|\Z)', re.ASCII)
 _ESCAPE: Final = re.compile(r"\\(.)")
 _ESCAPED: Final = {"n": "\n"}
 _LONGEST_SHOWN: Final = 80
@@ -29,24 +29,34 @@ class ExposedSample(msgspec.Struct, frozen=True, gc=False):
     value: float
 
 
-def samples(lines: Iterable[str], wanted: Callable[[str], bool]) -> Iterator[tuple[str, ExposedSample]]:
+def samples(
+    lines: Iterable[str], wanted: Callable[[str], bool], odd: Callable[[str, ValueError], None] | None = None
+) -> Iterator[tuple[str, ExposedSample]]:
     """Yields the names and samples of the lines whose name is wanted; empty lines and comments are passed over.
 
-    Raises ValueError, with the beginning of the line, for one that is not of the format.
+    For a line that is not of the format, `odd` is called with it and the error, which has its beginning; it may raise
+    the error. Without `odd`, raises it.
     """
     known: dict[str | None, dict[str, str]] = {None: {}, "": {}}
     for line in lines:
         if not line or line[0] == "#" or line.isspace():
             continue
-        match = _LINE.fullmatch(line.lstrip(" \t"))
-        if match is None:
-            raise _odd(line)
-        name, labels, value = match.groups()
-        if not wanted(name):
+        try:
+            match = _LINE.fullmatch(line.lstrip(" \t"))
+            if match is None:
+                raise _odd(line)
+            name, labels, value = match.groups()
+            if not wanted(name):
+                continue
+            if (shared := known.get(labels)) is None:
+                shared = known[labels] = _labels(labels, line)
+            sample = ExposedSample(shared, _number(value, line))
+        except ValueError as error:
+            if odd is None:
+                raise
+            odd(line, error)
             continue
-        if (shared := known.get(labels)) is None:
-            shared = known[labels] = _labels(labels, line)
-        yield name, ExposedSample(shared, _number(value, line))
+        yield name, sample
 
 
 def _labels(text: str, line: str) -> dict[str, str]:

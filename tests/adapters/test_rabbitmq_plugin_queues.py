@@ -171,6 +171,18 @@ async def test_what_two_nodes_count_is_no_number(cluster: Cluster, source: Sourc
     assert "two nodes of the cluster count it" in str(await source.ask("queue_messages"))
 
 
+@pytest.mark.parametrize("name", ['a"b', 'a",queue="orders', r"or\ders", 'orders"} 7'])
+async def test_a_name_that_rabbitmq_3_leaves_as_it_is_spoils_no_other_queue(
+    cluster: Cluster, source: Source, name: str
+) -> None:
+    cluster.lines["a"] = [*queue(name, 9), *queue("orders", 3)]
+    assert await source.ask("queue_messages") == 3
+    for queues in ("queue_regex=all", "queue=gone"):
+        assert "rabbit@a writes the name of a queue so that it cannot be read" in str(
+            await source.ask("queue_messages", queues)
+        )
+
+
 async def test_a_stream_is_no_backlog(cluster: Cluster, source: Source) -> None:
     cluster.lines["a"] = queue("orders", 3, reductions=0)
     assert "is a stream" in str(await source.ask("queue_messages"))

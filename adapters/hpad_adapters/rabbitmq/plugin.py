@@ -42,13 +42,15 @@ class NodeMetrics(msgspec.Struct, frozen=True):
     """What one node answers: its name, such as "rabbit@a", and the samples by the name of the series.
 
     `declared`: the names of all series that the node's version has in these families, also of those without a sample.
-    `at`: the monotonic time of the answer, in seconds.
+    `at`: the monotonic time of the answer, in seconds. `unread`: a line of a queue that cannot be read, "" if all can:
+    RabbitMQ 3 writes the quotes and backslashes of a name as they are.
     """
 
     node: str
     series: Mapping[str, Sequence[ExposedSample]]
     declared: frozenset[str]
     at: float = 0.0
+    unread: str = ""
 
     def of(self, name: str) -> Sequence[ExposedSample]:
         """Returns the samples of a series, such as "queue_consumers"; none where there are none."""
@@ -216,12 +218,21 @@ def _checked(response: Response, url: str) -> bytes:
 
 def _parsed(body: bytes, url: str) -> NodeMetrics:
     """Returns the numbers of a node; raises AdapterError. Takes some milliseconds per thousand lines."""
-    series, lines = _series(body, url, lambda name: name.startswith("rabbitmq_"))
+    unread = list[str]()
+
+    def odd(line: str, error: ValueError) -> None:
+        """Notes the line of a queue, whose name its user chose; raises the error of another line."""
+        if not line.startswith(PREFIX):
+            raise error
+        unread.append(str(error))
+
+    series, lines = _series(body, url, lambda name: name.startswith("rabbitmq_"), odd)
     nodes = [sample.labels.get("rabbitmq_node", "") for sample in series.pop(_IDENTITY, [])]
     if len(nodes) != 1 or not nodes[0]:
         raise AdapterError(f"{_named(url)} does not say which node it is ({_IDENTITY}): is it another server?")
     declared = (line.split(" ", 3) for line in lines if line.startswith("# TYPE "))
-    return NodeMetrics(nodes[0], series, frozenset(words[2] for words in declared if len(words) == 4))
+    names = frozenset(words[2] for words in declared if len(words) == 4)
+    return NodeMetrics(nodes[0], series, names, unread=next(iter(unread), ""))
 
 
 def _peers(body: bytes, url: str) -> ClusterPeers:
@@ -232,13 +243,13 @@ def _peers(body: bytes, url: str) -> ClusterPeers:
 
 
 def _series(
-    body: bytes, url: str, wanted: Callable[[str], bool]
+    body: bytes, url: str, wanted: Callable[[str], bool], odd: Callable[[str, ValueError], None] | None = None
 ) -> tuple[dict[str, list[ExposedSample]], Sequence[str]]:
     """Returns the samples by name, and all lines; raises AdapterError."""
     series: dict[str, list[ExposedSample]] = {}
     try:
         lines = body.decode().split("\n")
-        for name, sample in exposition.samples(lines, wanted):
+        for name, sample in exposition.samples(lines, wanted, odd):
             series.setdefault(name, []).append(sample)
     except ValueError as error:
         text = str(error) if not isinstance(error, UnicodeError) else "it is not UTF-8"

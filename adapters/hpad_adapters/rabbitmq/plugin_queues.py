@@ -76,6 +76,8 @@ class PluginQueues:
         found = await asyncio.to_thread(self._counted, nodes, lookup)
         if lookup.statistics or lookup.samples or lookup.patterns or not lookup.names <= {name for _, name in found}:
             await self._require_all(complete(answers))
+        if lookup.patterns or not lookup.names <= {name for _, name in found}:
+            _require_read(nodes)
         found |= await self._uncounted(vhost, lookup, found)
         return await self._with_rates(nodes, lookup, found)
 
@@ -212,6 +214,18 @@ def _require(names: Iterable[str], nodes: Sequence[NodeMetrics], answers: Sequen
         f"not read, so that a part of the numbers is unknown: {why}",
         alive=True,
     )
+
+
+def _require_read(nodes: Sequence[NodeMetrics]) -> None:
+    """Raises AdapterError if a queue was left out because its name cannot be read: it may be one of the lookup."""
+    for node in nodes:
+        if node.unread:
+            raise AdapterError(
+                f"the plugin rabbitmq_prometheus on {node.node} writes the name of a queue so that it cannot be read, "
+                f"as RabbitMQ 3 does with quotes and backslashes: {node.unread}; rename the queue, or write source: "
+                "management or auto",
+                "spec",
+            )
 
 
 def _queues_of(node: NodeMetrics, lookup: Lookup) -> dict[Place, RabbitmqQueue]:
