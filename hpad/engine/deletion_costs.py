@@ -44,7 +44,7 @@ class Spared(
 
     Of the active pods, `busy` hold unfinished work, `unknown` may, and `idle` do not. `floor` is None without
     hpad.io/keep-busy. `error` says why the work of pods is unknown ("": it is known, or of single pods only).
-    `most_busy` is set where a source counts the busy pods and does not know which they are: how many at most.
+    Where a source counts the busy pods and does not know which they are, it says how many at most.
     `costs` are the deletion costs to be written. `first` are the names of the pods that they make go, in order; empty
     where the costs are those of pods that stay, so that any of the idle pods may go. Both are empty without
     `hpad.io/scale-down-order: idle-first`, for a StatefulSet, and where all pods are equally busy.

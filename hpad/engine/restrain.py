@@ -195,7 +195,8 @@ def restrain(view: View, recommendation: Recommendation) -> Restrained:
     history, now, downscale = view.history, view.now, view.tunables.downscale_stabilization
     # Source: Kubernetes 1.36, horizontal.go: recordInitialRecommendation. A new HPA cannot scale down at once.
     past = history.recommendations or (PastRecommendation(now, current),)
-    last = zero.judged(view, recommended, failed=recommendation.failed is not None)
+    failed = recommendation.failed is not None
+    last = zero.judged(view, recommended, failed=failed) if view.keeps_last else zero.FREE
     if last.due:  # also later: without spec.behavior, the window that does not hold the count would wake the target
         past = ()
     (low, high), behavior = view.limits, spec.behavior

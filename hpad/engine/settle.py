@@ -350,7 +350,7 @@ def next_history(view: View, decision: Decision, *, rescaled: bool) -> History:
         idleness = decision.restrained.idleness
     else:
         recommendations = history.recommendations or (PastRecommendation(now, decision.current),)
-        idleness = zero.unread(view)
+        idleness = zero.unread(view) if view.keeps_last else msgspec.UNSET
     ups, downs, behavior = history.scale_ups, history.scale_downs, view.spec.behavior
     if rescaled and behavior is not None:  # without spec.behavior there are no policies
         if decision.desired > decision.current:

@@ -250,6 +250,11 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.replicas if self.shadow is None or self.scale is None else self.shadow.replicas
 
     @property
+    def keeps_last(self) -> bool:
+        """Whether the last replica has times of its own (`hpad.engine.zero`)."""
+        return self.controls.zero_after is not None or self.controls.initial_delay is not None
+
+    @property
     def scale_to_zero_disabled(self) -> bool:
         """Whether minReplicas is 0 without the gate HPAScaleToZero: a target at zero could not be scaled up again."""
         gates = self.tunables.gates

@@ -39,18 +39,14 @@ class Zero(NamedTuple):
     message: str = ""
 
 
-_FREE: Final = Zero(msgspec.UNSET)
+FREE: Final = Zero(msgspec.UNSET)
+"""Without one of the controls."""
 _UNKNOWN: Final = Idleness()
 
 
-def applies(view: View) -> bool:
-    """Whether the HPA has one of the controls."""
-    return view.controls.zero_after is not None or view.controls.initial_delay is not None
-
-
-def unread(view: View) -> Idleness | msgspec.UnsetType:
+def unread(view: View) -> Idleness:
     """Returns the idleness after a turn that did not read all metrics."""
-    return _after(view, None) if applies(view) else msgspec.UNSET
+    return _after(view, None)
 
 
 def _after(view: View, asked: int | None) -> Idleness:
@@ -66,8 +62,6 @@ def _after(view: View, asked: int | None) -> Idleness:
 
 def judged(view: View, asked: int, *, failed: bool) -> Zero:
     """Returns whether the last replica may go. `failed`: a metric did, even if a fallback stands in for it."""
-    if not applies(view):
-        return _FREE
     found = _after(view, None if failed and not asked else asked)
     if asked or view.min_replicas or not view.replicas:
         return Zero(found)

@@ -70,6 +70,8 @@ FIELDS = {  # by annotation: its value in the configuration, and the text of the
     "sync-period": ("2s", "2s"),
     "initialization-period": ("10m", "10m"),
     "readiness-delay": ("0s", "0s"),
+    "zero-after": ("10m", "10m"),
+    "initial-delay": ("2m", "2m"),
 }
 
 

@@ -216,6 +216,8 @@ _TEXTS: Final[dict[str, str]] = {
     "sync-period": "1h" * (_ANNOTATION // 2),
     "initialization-period": "0.000000001s" * (_ANNOTATION // 12),
     "readiness-delay": "1ns" * (_ANNOTATION // 3),
+    "zero-after": "1m" * (_ANNOTATION // 2),
+    "initial-delay": "0.000000001h" * (_ANNOTATION // 12),
     "paused-until": "2" * _ANNOTATION,
     "mode": " " * _ANNOTATION,
     "scale-down-order": "x" * _ANNOTATION,
