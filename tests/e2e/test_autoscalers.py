@@ -146,4 +146,4 @@ async def test_without_rights_on_autoscalers_hpas_are_scaled_and_nothing_stored_
 
     world.cluster.faults.clear()
     daemon = await world.hpad(**kept)
-    assert daemon.components.store.get(Key("default", "web", "autoscaler")).uid
+    assert (await daemon.components.store.get_loaded(Key("default", "web", "autoscaler"))).uid
