@@ -94,7 +94,10 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class Asking:
-    """One asking. `known` are the names of workers that are expected to answer; `stopped` says that nobody waits."""
+    """Asks once.
+
+    `known`: the names of the workers that are expected to answer; `stopped`: whether the answer is no longer needed.
+    """
 
     def __init__(
         self, link: WorkersLink, seconds: float, known: Collection[str], context: Context, stopped: Callable[[], bool]
