@@ -1,0 +1,33 @@
+"""From the past of one HPA to all that is said of it."""
+
+from hpad.simulation.advice import choice, facts, findings, rerun, trust, verdict
+from hpad.simulation.advice.assessment import AdviceOptions, Assessment, Level
+from hpad.simulation.advice.past import HpaPast
+
+
+def assess(past: HpaPast, options: AdviceOptions) -> Assessment:
+    """Returns the assessment. Runs for about a second per week and HPA."""
+    known = facts.facts_of(past, options.tunables)
+    model = rerun.LoadModel.of(past, options)
+    now = None if model is None else rerun.rerun(past.hpa, model)
+    trusted = trust.judged(past, now)
+    found = findings.found(past, known, now, trusted)
+    chosen = None
+    if model is not None and now is not None and trusted.level is not Level.POOR:
+        chosen = choice.choose(model, known, found, now, trusted)
+    if chosen is not None:
+        found = choice.with_fault(found, chosen)
+    return Assessment(
+        key=past.hpa.key,
+        facts=known,
+        findings=found,
+        trust=trusted,
+        advice=None if chosen is None else chosen.advice,
+        verdict=verdict.of(known, found, chosen, trusted),
+        readings=past.readings,
+        notes=() if model is None else model.notes,
+        recorded=facts.curve(past),
+        modelled=() if now is None else now.curve,
+        advised=() if chosen is None else chosen.rerun.curve,
+        past=past,
+    )

@@ -1,0 +1,160 @@
+"""What is said of one HPA: facts, faults, how far the model can be trusted, and what would have been better."""
+
+import enum
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from hpad.api.metadata import Key
+from hpad.engine.view import Tunables
+from hpad.simulation.advice.faults import FoundFault
+from hpad.simulation.advice.past import HpaPast, MetricReading
+
+
+class AdviceOptions(NamedTuple):
+    """How advice is found. Durations are in seconds.
+
+    `period` between reconciles, `startup` until a replica is ready, `lag` until a value is seen. `budget`: the share of
+    replica-hours that less overload may cost. `saving`: the least share of them that is worth an advice.
+    """
+
+    tunables: Tunables
+    period: float = 15.0
+    startup: float = 30.0
+    lag: float = 15.0
+    budget: float = 0.25
+    saving: float = 0.15
+
+
+class Sawtooth(msgspec.Struct, frozen=True):
+    """Rescales in turn up and down: the longest such series. `rescales` is their number."""
+
+    begin: datetime
+    end: datetime
+    rescales: int
+    lowest: int
+    highest: int
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the past shows without a model. Durations are in seconds; None where the past does not tell."""
+
+    seconds: float
+    """The time with a known replica count; all else is within it."""
+    replica_seconds: float
+    lowest: int
+    highest: int
+    at_maximum: float
+    """With the count at the maximum, while it was above the minimum."""
+    longest_at_maximum: float
+    at_minimum: float
+    above_goal: float | None
+    """With a metric above its goal beyond the tolerance."""
+    rescales: int
+    flaps: int
+    """Rescales within five minutes after one in the other direction."""
+    sawtooth: Sawtooth | None
+    failing: Mapping[str, float]
+    """Seconds by reason."""
+    idle: float | None
+    """Replica-seconds above what the metrics asked for with the goals of now, bounds left out."""
+    peak: int | None
+    """The highest count that the metrics asked for with the goals of now, bounds left out."""
+
+    @property
+    def days(self) -> float:
+        return self.seconds / 86_400
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """How one spec did over a part of the past, by the model. Durations are in seconds."""
+
+    seconds: float
+    replica_seconds: float
+    above_goal: float
+    """With a metric above its goal beyond the tolerance."""
+    overloaded: float
+    """With a metric above its level of overload, which is the same for all candidates (`overload`)."""
+    rescales: int
+    flaps: int
+    lowest: int
+    highest: int
+
+
+class Level(enum.StrEnum):
+    """How far the model is trusted."""
+
+    GOOD = "good"
+    FAIR = "fair"
+    """Advice is given, with a warning."""
+    POOR = "poor"
+    """No advice, only facts."""
+
+
+class ModelTrust(msgspec.Struct, frozen=True):
+    """How well the spec of now, run over the load, gives the replica curve that was.
+
+    `agreement` is 1 less the area between both curves over the area below the recorded one; None without a curve.
+    `text` is one sentence with the reason.
+    """
+
+    agreement: float | None
+    level: Level
+    text: str
+
+
+class SettingChange(msgspec.Struct, frozen=True):
+    """One changed setting: its path as for `--set`, its value before (None: not set) and after."""
+
+    path: str
+    before: Any
+    after: Any
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that would have served better.
+
+    They are chosen on the first days (`before`, `after`), and checked on the last ones (`checked_before`,
+    `checked_after`).
+    """
+
+    changes: tuple[SettingChange, ...]
+    text: str
+    """One sentence: the changes, what they save, and what they risk."""
+    before: Figures
+    after: Figures
+    checked_before: Figures
+    checked_after: Figures
+
+    @property
+    def saved(self) -> float:
+        """The share of the replica-hours of all days that is saved; negative if it costs more."""
+        before = self.before.replica_seconds + self.checked_before.replica_seconds
+        after = self.after.replica_seconds + self.checked_after.replica_seconds
+        return 1 - after / before if before else 0.0
+
+
+Curve = Sequence[tuple[float, int]]
+"""Times in seconds since 1970, and the replica count from then on; only changes and the last time."""
+
+
+class Assessment(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is said of one HPA. Curves: as it was, with the spec of now, and with the advice, by the model."""
+
+    key: Key
+    facts: Facts
+    findings: tuple[FoundFault, ...]
+    trust: ModelTrust
+    advice: Advice | None
+    verdict: str
+    """One line: what matters most."""
+    readings: Mapping[str, MetricReading]
+    notes: tuple[str, ...] = ()
+    """What was assumed: the model of the load of each metric."""
+    recorded: Curve = ()
+    modelled: Curve = ()
+    advised: Curve = ()
+    past: HpaPast | None = None
+    """For charts; None where memory matters more."""
