@@ -19,7 +19,7 @@ from hpad.engine.addresses import addresses
 from hpad.engine.spec import compiled_spec
 
 REPLICAS: Final = "replicas"
-_STALE_STEPS: Final = 2.5
+STALE_STEPS: Final = 2.5
 """After so many steps without a later value, a value is no longer known."""
 
 
@@ -55,7 +55,7 @@ class LoadHistory:
     def at(self, column: str, time: float) -> float | None:
         """Returns the value that holds at a time: the last one, if it is recent; None in a gap."""
         index = bisect_right(self.times, time) - 1
-        if index < 0 or time - self.times[index] > _STALE_STEPS * self.step:
+        if index < 0 or time - self.times[index] > STALE_STEPS * self.step:
             return None
         return self.columns[column][index]
 

@@ -2,6 +2,7 @@
 
 from hpad.simulation.advice import choice, facts, findings, rerun, trust, verdict
 from hpad.simulation.advice.assessment import AdviceOptions, Assessment, Level
+from hpad.simulation.advice.chart import chart_of
 from hpad.simulation.advice.past import HpaPast
 
 
@@ -17,6 +18,8 @@ def assess(past: HpaPast, options: AdviceOptions) -> Assessment:
         chosen = choice.choose(model, known, found, now, trusted)
     if chosen is not None:
         found = choice.with_fault(found, chosen)
+    modelled = () if now is None else now.curve
+    advised = () if chosen is None else chosen.rerun.curve
     return Assessment(
         key=past.hpa.key,
         facts=known,
@@ -27,7 +30,8 @@ def assess(past: HpaPast, options: AdviceOptions) -> Assessment:
         readings=past.readings,
         notes=() if model is None else model.notes,
         recorded=facts.curve(past),
-        modelled=() if now is None else now.curve,
-        advised=() if chosen is None else chosen.rerun.curve,
+        modelled=modelled,
+        advised=advised,
+        chart=chart_of(past, modelled, advised),
         past=past,
     )

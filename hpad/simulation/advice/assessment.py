@@ -140,6 +140,39 @@ Curve = Sequence[tuple[float, int]]
 """Times in seconds since 1970, and the replica count from then on; only changes and the last time."""
 
 
+Steps = Sequence[tuple[float, int | None]]
+"""Times in seconds since 1970, and a count from then on; None begins a gap."""
+
+
+class MetricChart(msgspec.Struct, frozen=True, kw_only=True):
+    """The values of one metric in parts of equal length of the time of a chart; None is a gap.
+
+    `unit` is "%", or the value of an `api.amounts.Unit`; `goal` is the metric target of now.
+    """
+
+    address: str
+    unit: str
+    goal: float | None
+    lowest: tuple[float | None, ...]
+    highest: tuple[float | None, ...]
+
+
+class Chart(msgspec.Struct, frozen=True, kw_only=True):
+    """What is drawn of one HPA, thinned to the width of a chart. Times are in seconds since 1970.
+
+    `metrics`: the one nearest to its goal, or farthest above it, first. `minimum` and `maximum` as they were.
+    """
+
+    begin: float
+    end: float
+    metrics: tuple[MetricChart, ...]
+    recorded: Steps
+    modelled: Steps
+    advised: Steps
+    minimum: Steps
+    maximum: Steps
+
+
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     """All that is said of one HPA. Curves: as it was, with the spec of now, and with the advice, by the model."""
 
@@ -156,5 +189,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     recorded: Curve = ()
     modelled: Curve = ()
     advised: Curve = ()
+    chart: Chart | None = None
+    """None: there is no time in the past."""
     past: HpaPast | None = None
-    """For charts; None where memory matters more."""
+    """None where memory matters."""
