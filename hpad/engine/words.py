@@ -35,3 +35,19 @@ def names(found: Sequence[str]) -> str:
 def replicas(count: int) -> str:
     """Returns "1 replica" or "2 replicas"."""
     return f"{count} replica{'' if count == 1 else 's'}"
+
+
+def percent(share: float) -> str:
+    """Returns a share as a person writes it: "31 %", "2.5 %", "0.2 %", "0 %".
+
+    Three digits at most; what is not all or nothing is never rounded to 100 % or 0 %.
+    """
+    value = abs(share) * 100
+    sign = "-" if share < 0 else ""
+    if 0 < value < 0.01:
+        return f"under {sign}0.01 %"
+    decimals = 0 if value >= 10 else 1 if value >= 1 else 2 if value < 0.095 else 1
+    text = f"{value:.{decimals}f}"
+    if text == "100" and value < 100:
+        text = f"{min(value, 99.9):.1f}"
+    return f"{sign}{text.rstrip('0').rstrip('.') if '.' in text else text} %"
