@@ -1,0 +1,73 @@
+"""The fleet in a few figures, and its HPAs in the order in which a reader should look at them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from hpad.simulation.advice.assessment import Assessment
+from hpad.simulation.advice.faults import Severity
+
+_ORDER: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2, None: 3}
+
+
+class FleetSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The sums over all HPAs. Replica-seconds are of the time that was read.
+
+    `severities`: HPAs by their most severe fault. `saved` and `added`: what the advices save, and what those that cost
+    more add: the share that the model gives of the recorded replica-seconds.
+    """
+
+    hpas: int
+    severities: dict[Severity, int]
+    advised: int
+    seconds: float
+    """The longest time that is known of an HPA."""
+    replica_seconds: float
+    saved: float
+    added: float
+
+    @property
+    def faulty(self) -> int:
+        return sum(self.severities.values())
+
+
+def severity(assessment: Assessment) -> Severity | None:
+    """Returns that of the most severe fault; None without one."""
+    return min((each.severity for each in assessment.findings), key=_ORDER.__getitem__, default=None)
+
+
+def saved(assessment: Assessment) -> float:
+    """Returns the replica-seconds that the advice saves of the recorded ones; negative if it costs more."""
+    return 0.0 if assessment.advice is None else assessment.advice.saved * assessment.facts.replica_seconds
+
+
+def ranked(assessments: Iterable[Assessment]) -> list[Assessment]:
+    """Sorts by severity, then by what could be saved, then by name."""
+    return sorted(assessments, key=lambda each: (_ORDER[severity(each)], -saved(each), each.key))
+
+
+def at_risk(assessments: Iterable[Assessment]) -> list[Assessment]:
+    """Returns the HPAs with a fault that is an error, the one with the longest time above its goal first."""
+    found = [each for each in assessments if severity(each) is Severity.ERROR]
+    return sorted(found, key=lambda each: (-(each.facts.above_goal or 0.0), each.key))
+
+
+def savings(assessments: Iterable[Assessment]) -> list[Assessment]:
+    """Returns the HPAs whose advice saves replicas, the largest saving first."""
+    return sorted((each for each in assessments if saved(each) > 0), key=lambda each: (-saved(each), each.key))
+
+
+def summed(assessments: Sequence[Assessment]) -> FleetSummary:
+    """Returns the sums."""
+    severities = [severity(each) for each in assessments]
+    amounts = [saved(each) for each in assessments]
+    return FleetSummary(
+        hpas=len(assessments),
+        severities={each: severities.count(each) for each in Severity if each in severities},
+        advised=sum(each.advice is not None for each in assessments),
+        seconds=max((each.facts.seconds for each in assessments), default=0.0),
+        replica_seconds=sum(each.facts.replica_seconds for each in assessments),
+        saved=sum(amount for amount in amounts if amount > 0),
+        added=-sum(amount for amount in amounts if amount < 0),
+    )

@@ -1,0 +1,71 @@
+"""Words of the advice that the terminal and the page share: durations, shares, replica-hours, settings."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from hpad.engine.words import percent, span
+from hpad.simulation.advice.assessment import Figures
+
+_DAY: Final = 86_400.0
+_SOME: Final = 600.0
+"""Seconds from which on a duration has no seconds."""
+
+
+def hours(replica_seconds: float, price: float | None = None) -> str:
+    """Returns replica-hours, with what they cost if the price is known."""
+    text = f"{hours_only(replica_seconds)} replica-hours"
+    return text if price is None else f"{text} for {money(replica_seconds, price)}"
+
+
+def hours_only(replica_seconds: float) -> str:
+    """Returns the number of replica-hours."""
+    found = replica_seconds / 3600
+    return f"{found:,.0f}" if abs(found) >= 100 else f"{found:.1f}"
+
+
+def money(replica_seconds: float, price: float) -> str:
+    """Returns the cost at a price per replica and hour."""
+    return f"{replica_seconds / 3600 * price:,.2f}"
+
+
+def share(seconds: float, of: float) -> str:
+    """Returns a part of a time in percent."""
+    return percent(seconds / of) if of else "0 %"
+
+
+def per_day(count: int, seconds: float) -> str:
+    """Returns how often something happened a day."""
+    found = count * _DAY / seconds if seconds else 0.0
+    return f"{found:.0f}" if found >= 10 or found == 0 else f"{found:.1f}"
+
+
+def rounded(seconds: float) -> str:
+    """Returns a duration, in days from two days on, in whole minutes if it is longer than ten."""
+    if seconds >= 2 * _DAY:
+        return f"{seconds / _DAY:.0f}d" if seconds % _DAY < 1800 or seconds >= 10 * _DAY else f"{seconds / _DAY:.1f}d"
+    return span(round(seconds / 60) * 60 if seconds >= _SOME else round(seconds))
+
+
+def days(seconds: float) -> str:
+    """Returns a time: "5 days", or hours below two days."""
+    count = seconds / _DAY
+    return f"{count:.0f} days" if count >= 2 else rounded(seconds)
+
+
+def written(value: Any) -> str:
+    """Returns the value of a setting as in a manifest."""
+    if value is None:
+        return "not set"
+    return value if isinstance(value, str) else str(value)
+
+
+def figures(price: float | None) -> Iterator[tuple[str, Callable[[Figures], str]]]:
+    """Yields the rows of the table that compares specs: the label, and the text of the value."""
+    yield "replica-hours", lambda each: f"{each.replica_seconds / 3600:,.1f}"
+    if price is not None:
+        yield "cost", lambda each: money(each.replica_seconds, price)
+    yield "above goal", lambda each: share(each.above_goal, each.seconds)
+    yield "overloaded", lambda each: share(each.overloaded, each.seconds)
+    yield "rescales", lambda each: str(each.rescales)
+    yield "flaps", lambda each: str(each.flaps)
+    yield "lowest, highest", lambda each: f"{each.lowest}, {each.highest}"
