@@ -295,12 +295,12 @@ class Scenario(_Lenient, frozen=True, kw_only=True):
 
 def decode_scenario(value: Any) -> Scenario:
     """Reads a scenario from JSON-like builtins. Raises RecordingError naming the field."""
-    return converted(value, Scenario, "")
+    return _converted(_without_nulls(value, _STEPS), Scenario, "")
 
 
 def decode_step(value: Any, where: str = "") -> Step:
     """Reads one step from JSON-like builtins. Raises RecordingError naming the field below `where`."""
-    step = converted(value, Step, where)
+    step = _converted(_without_nulls(value, _RESULTS), Step, where)
     if step.scale is None and step.scale_error is None:
         raise RecordingError(f"{where or 'step'}: needs scale or scaleError")
     return step
@@ -308,8 +308,12 @@ def decode_step(value: Any, where: str = "") -> Step:
 
 def converted(value: Any, kind: type[_Decoded], where: str) -> _Decoded:
     """Converts JSON-like builtins to a struct. Raises RecordingError naming the field below `where`."""
+    return _converted(_without_nulls(value), kind, where)
+
+
+def _converted(value: Any, kind: type[_Decoded], where: str) -> _Decoded:
     try:
-        return msgspec.convert(_without_nulls(value), kind, dec_hook=dec_hook)
+        return msgspec.convert(value, kind, dec_hook=dec_hook)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `")
         field = path.removesuffix("`").removeprefix("$").removeprefix(".")
@@ -318,13 +322,21 @@ def converted(value: Any, kind: type[_Decoded], where: str) -> _Decoded:
 
 
 _NESTED: Final = (dict, list)
+_STEPS: Final = "steps"
+_RESULTS: Final = "expect"
 
 
-def _without_nulls(value: Any) -> Any:
-    """Drops null fields, as Go's decoder does: a null field reads like an absent one (encoding/json, Unmarshal)."""
+def _without_nulls(value: Any, left: str | None = None) -> Any:
+    """Drops null fields, as Go's decoder does: a null field reads like an absent one (encoding/json, Unmarshal).
+
+    The field `left` stays as it is: it is read later, or not at all, and is most of a recording.
+    """
     if isinstance(value, dict):
         kept = {name: field for name, field in value.items() if field is not None}
-        return {name: _without_nulls(field) if isinstance(field, _NESTED) else field for name, field in kept.items()}
+        return {
+            name: _without_nulls(field) if isinstance(field, _NESTED) and name != left else field
+            for name, field in kept.items()
+        }
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
