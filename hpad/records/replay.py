@@ -103,14 +103,24 @@ def read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     Each comes with its file and line for messages. Raises RecordingError for a file that cannot be read or has no
     scenario, for a folder without such files, and for a line that is not a JSON object.
     """
-    if name == "-" or not Path(name).is_dir():
+    if name == "-":
         yield from _read(name)
         return
-    files = [path for path in Path(name).iterdir() if path.name.endswith(_SUFFIXES) and path.is_file()]
-    if not files:
-        raise RecordingError(f"{name}: the folder has no file that ends in {' or '.join(_SUFFIXES)}")
-    for file in sorted(files, key=_in_order):
+    for file in files(name):
         yield from _read(str(file))
+
+
+def files(name: str) -> list[Path]:
+    """Returns the files of a recording: the one of this name, or those of a folder, by HPA and time.
+
+    Raises RecordingError for a folder without such files. Blocks.
+    """
+    if not Path(name).is_dir():
+        return [Path(name)]
+    found = [path for path in Path(name).iterdir() if path.name.endswith(_SUFFIXES) and path.is_file()]
+    if not found:
+        raise RecordingError(f"{name}: the folder has no file that ends in {' or '.join(_SUFFIXES)}")
+    return sorted(found, key=_in_order)
 
 
 def _in_order(path: Path) -> tuple[str, int, str]:

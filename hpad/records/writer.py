@@ -238,6 +238,12 @@ def _is_cut(out: BinaryIO) -> bool:
     return out.read(1) != b"\n"
 
 
+def of_hpa(file: str) -> str:
+    """Returns the part of a file name that is the same for all recordings of one HPA; "" for other names."""
+    found = _NAMES.search(file.removesuffix(".gz"))
+    return "" if found is None else file[: found.start()]
+
+
 def file_name(namespace: str, name: str, started: str) -> str:
     """Returns the file name of a recording. Quoting keeps it one name: an HPA cannot name a path.
 
