@@ -15,8 +15,8 @@ import hpad
 from hpad.cli import program
 
 COMMANDS: Final = (
-    *("run", "demo", "cluster", "explain", "replay", "redact", "simulate", "backtest", "shadow-report"),
-    *("check", "convert", "sources", "adapters", "doctor", "config", "completion", "version"),
+    *("run", "demo", "cluster", "explain", "replay", "redact", "simulate", "backtest", "advise"),
+    *("shadow-report", "check", "convert", "sources", "adapters", "doctor", "config", "completion", "version"),
 )
 _DESCRIPTION: Final = """\
 Scales Kubernetes workloads as the HorizontalPodAutoscaler controller does, with metrics from the Kubernetes metrics

@@ -64,7 +64,7 @@ def read(file: str, name: str | None, changes: Sequence[str], given: settings.Se
     (loaded,) = found
     if loaded.hpa is None or loaded.errors:
         raise Failure(f"{file}: {'; '.join(hpas.explained(each).text for each in loaded.errors)}")
-    return changed(_configured(loaded.hpa, given), changes, scale_to_zero=zero)
+    return changed(configured(loaded.hpa, given), changes, scale_to_zero=zero)
 
 
 def mistakes(hpa: HorizontalPodAutoscaler) -> list[str]:
@@ -85,7 +85,7 @@ def annotated(hpa: HorizontalPodAutoscaler, texts: Sequence[str] = ()) -> list[C
     return [spec_changes.annotation(name, text) for name, text in own.items() if name not in invalid] + removed
 
 
-def _configured(hpa: HorizontalPodAutoscaler, given: settings.Settings) -> HorizontalPodAutoscaler:
+def configured(hpa: HorizontalPodAutoscaler, given: settings.Settings) -> HorizontalPodAutoscaler:
     by_settings = section.defaults(given.hpas)
     if by_settings is None:
         return hpa

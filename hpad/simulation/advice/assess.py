@@ -29,6 +29,7 @@ def assess(past: HpaPast, options: AdviceOptions) -> Assessment:
         verdict=verdict.of(known, found, chosen, trusted),
         readings=past.readings,
         notes=() if model is None else model.notes,
+        samples=past.samples,
         recorded=facts.curve(past),
         modelled=modelled,
         advised=advised,

@@ -186,6 +186,8 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     readings: Mapping[str, MetricReading]
     notes: tuple[str, ...] = ()
     """What was assumed: the model of the load of each metric."""
+    samples: int = 0
+    """Values read for it."""
     recorded: Curve = ()
     modelled: Curve = ()
     advised: Curve = ()

@@ -1,0 +1,168 @@
+"""`hpad advise`: what is wrong with the HPAs of a cluster, and which settings would have served better."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
+from hpad.cli import advise_hpas, advise_json, advise_past, advise_text, manifest, moments, numbers, output, paint
+from hpad.cli.advise_past import LookedAt, PastSource
+from hpad.cli.advise_report import FleetAdvice
+from hpad.cli.output import Failure, WrongUse
+from hpad.clock import SystemClock
+from hpad.records.format import RecordingError
+from hpad.settings import Settings, SettingsError
+from hpad.simulation.advice import fleet, page
+from hpad.simulation.advice.assessment import AdviceOptions, Assessment
+from hpad.simulation.advice.fleet import FleetError, NotAssessed
+from hpad.simulation.advice.page import PageHeader
+from hpad.simulation.advice.past import HpaPast
+from hpad.simulation.history import HistoryError
+
+_DESCRIPTION: Final = """\
+Say what is wrong with the HPAs of a cluster, whichever controller runs them, and which settings would have served
+better. It lists the HPAs, reads their past from Prometheus (kube-state-metrics and cAdvisor), or from recordings of
+hpad, and runs the decisions of other settings over it. Nothing in the cluster changes; docs/advise.md says what is
+measured and what is modelled."""
+
+_EXAMPLES: Final = f"""\
+examples:
+  hpad advise --prometheus http://localhost:9090
+                                        all HPAs of the cluster over the last 7 days
+  hpad advise --prometheus http://localhost:9090 -n shop web --from 14d
+                                        one HPA over two weeks, with all that is known of it
+  hpad advise --prometheus http://localhost:9090 -f hpas/ --price 0.04 --report advice.html
+                                        the HPAs of a folder, with what they cost, and a page with charts
+  hpad advise --recording ./records     the HPAs that `hpad run --record` has recorded, as they were then
+
+A TIME is {moments.FORMS}.
+
+exit status: 0 success; 1 if nothing could be read; 2 for wrong use; 130 after Ctrl-C"""
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "advise",
+        help="say what is wrong with the HPAs of a cluster, and what would be better",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+    )
+    advise_hpas.add_arguments(parser)
+    advise_past.add_arguments(parser.add_argument_group("the past"))
+    _add_model(parser.add_argument_group("the model"))
+    parser.add_argument("--price", metavar="PRICE", type=numbers.number, default=None, help="of one replica per hour")
+    parser.add_argument("--all", action="store_true", help="show every HPA in full, also those without a fault")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write a page (HTML) with charts")
+    output.add_format(parser)
+    paint.add_color(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_model(group: argparse._ArgumentGroup) -> None:
+    defaults = AdviceOptions._field_defaults
+    text = f"of a replica until it is ready ({defaults['startup']:g}s)"
+    group.add_argument("--startup", metavar="DURATION", type=numbers.seconds, default=defaults["startup"], help=text)
+    text = f"until a value is seen ({defaults['lag']:g}s)"
+    group.add_argument("--lag", metavar="DURATION", type=numbers.seconds, default=defaults["lag"], help=text)
+    text = f"replica-hours that less overload may cost ({100 * defaults['budget']:g})"
+    group.add_argument("--budget", metavar="PERCENT", type=numbers.number, default=100 * defaults["budget"], help=text)
+    text = "settings in YAML: tolerance, periods, feature gates, annotations of HPAs"
+    group.add_argument("--config", type=Path, metavar="FILE", help=text)
+    text = "processes that assess HPAs (default: one per core)"
+    group.add_argument("--workers", metavar="N", type=numbers.whole(1, 64), default=None, help=text)
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        settings = manifest.tunables(args)
+        advice = _advised(args, settings, _span(args))
+    except (HistoryError, RecordingError, SettingsError, FleetError) as error:
+        raise Failure(str(error)) from None
+    if args.report is not None:
+        _write(args.report, advice)
+    if args.output == "json":
+        output.print_value(advise_json.as_json(advice), "json")
+    else:
+        whole = args.all or bool(args.names)
+        paint.show_lines(advise_text.lines(advice, whole=whole, width=output.width()), args.color, most=None)
+    return 0
+
+
+def _span(args: argparse.Namespace) -> LookedAt:
+    now = SystemClock().now()
+    end = now if args.end is None else moments.parse("--to", args.end, now)
+    begin = moments.parse("--from", args.begin, now)
+    if begin >= end:
+        raise WrongUse("--from is not before --to")
+    return LookedAt(begin, end)
+
+
+def _advised(args: argparse.Namespace, settings: Settings, span: LookedAt) -> FleetAdvice:
+    source = advise_past.source(args, settings, span)
+    options = AdviceOptions(
+        tunables=settings.tunables,
+        period=settings.sync_period.total_seconds(),
+        startup=args.startup,
+        lag=args.lag,
+        budget=args.budget / 100,
+    )
+    hpas: dict[Key, HorizontalPodAutoscaler] = {}
+    assessments: list[Assessment] = []
+    unread: list[NotAssessed] = list(source.unread)
+    for each in fleet.assessed(_noted(source.pasts, hpas), options, _workers(args, source)):
+        if isinstance(each, Assessment):
+            assessments.append(each)
+        else:
+            unread.append(each)
+        _progress(len(assessments) + len(unread) - len(source.unread), source.size)
+    return FleetAdvice(
+        span.begin,
+        span.end,
+        source=source.name,
+        hpas=hpas,
+        assessments=assessments,
+        unread=unread,
+        notes=source.notes,
+        price=args.price,
+    )
+
+
+def _noted(pasts: Iterator[HpaPast], hpas: dict[Key, HorizontalPodAutoscaler]) -> Iterator[HpaPast]:
+    """Yields the pasts, and keeps their HPAs."""
+    for past in pasts:
+        hpas[past.hpa.key] = past.hpa
+        yield past
+
+
+def _workers(args: argparse.Namespace, source: PastSource) -> int:
+    """Returns the number of processes; 0 for a single HPA, which needs none of its own."""
+    most = args.workers or os.cpu_count() or 1
+    if source.size is None:
+        return most
+    return min(most, source.size) if source.size > 1 else 0
+
+
+def _progress(done: int, of: int | None) -> None:
+    if sys.stderr.isatty():
+        number = done if of is None else f"{done} of {of}"
+        print(f"assessed: {number} HPAs", end="\n" if done == of else "\r", file=sys.stderr, flush=True)
+
+
+def _write(path: Path, advice: FleetAdvice) -> None:
+    header = PageHeader(
+        advice.begin,
+        advice.end,
+        advice.source,
+        price=advice.price,
+        skipped={str(each.key): each.problem for each in advice.unread},
+        notes=advice.notes,
+    )
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            file.writelines(page.page(advice.assessments, header))
+    except OSError as error:
+        raise Failure(f"--report {path}: cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,81 @@
+"""All that `hpad advise` says of one HPA, as lines."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from hpad.engine.render.text import BAD, GOOD, QUIET, STRONG, WARN, Line, Span, labelled, line, table
+from hpad.simulation.advice.assessment import Advice, Assessment, Facts, Level, SettingChange
+from hpad.simulation.advice.faults import Severity
+from hpad.simulation.advice.words import days, figures, hours, per_day, rounded, share, written
+
+SEVERITIES: Final = {Severity.ERROR: BAD, Severity.WARNING: WARN, Severity.NOTE: QUIET}
+TRUST: Final = {Level.GOOD: GOOD, Level.FAIR: WARN, Level.POOR: BAD}
+_INDENT: Final = 2
+_WIDTH: Final = 9
+
+
+def lines(each: Assessment, price: float | None) -> Iterator[Line]:
+    """Yields the block of an HPA: its verdict first, then what it rests on."""
+    yield line(Span(str(each.key), STRONG), f"  {each.verdict}", hang=_INDENT)
+    yield _labelled("Past", "; ".join(past(each.facts, price)))
+    for found in each.findings:
+        severity = Span(f"{found.severity.value} {found.fault.value}", SEVERITIES[found.severity])
+        yield _labelled("Fault", severity, f": {found.text}")
+    if each.advice is not None:
+        yield from _advice(each.advice, price)
+    yield _labelled("Trust", Span(each.trust.level.value, TRUST[each.trust.level]), f": {each.trust.text}")
+    for address, reading in each.readings.items():
+        what = Span(reading.problem, WARN) if reading.problem else Span(reading.source)
+        yield _labelled("Values", f"{address}: ", what, Span(f"  {reading.expression}".rstrip(), QUIET))
+    for note in each.notes:
+        yield _labelled("Model", note)
+
+
+def _labelled(label: str, *cells: Span | str) -> Line:
+    return labelled(label, *cells, indent=_INDENT, width=_WIDTH)
+
+
+def past(facts: Facts, price: float | None) -> Iterator[str]:
+    """Yields what the HPA did, in clauses."""
+    if not facts.seconds:
+        yield "its replica count is not known at any time"
+        return
+    counts = str(facts.lowest) if facts.lowest == facts.highest else f"{facts.lowest} to {facts.highest}"
+    yield f"{counts} replicas in {rounded(facts.seconds)}, {hours(facts.replica_seconds, price)}"
+    yield f"{per_day(facts.rescales, facts.seconds)} rescales a day, {facts.flaps} flaps"
+    if facts.at_maximum:
+        longest = f" (longest {rounded(facts.longest_at_maximum)})" if facts.longest_at_maximum else ""
+        yield f"at the maximum {share(facts.at_maximum, facts.seconds)}{longest}"
+    if facts.at_minimum:
+        yield f"at the minimum {share(facts.at_minimum, facts.seconds)}"
+    if facts.above_goal is not None:
+        yield f"above goal {share(facts.above_goal, facts.seconds)}"
+    if facts.idle:
+        yield f"above what the metrics asked for {share(facts.idle, facts.replica_seconds)} of the replica-hours"
+    for reason, seconds in facts.failing.items():
+        if seconds:
+            yield f"{reason} {rounded(seconds)}"
+
+
+def _advice(advice: Advice, price: float | None) -> Iterator[Line]:
+    yield _labelled("Advice", Span(advice.text, GOOD))
+    indent = _INDENT + _WIDTH
+    yield from table([_change(each) for each in advice.changes], indent)
+    heads = [
+        "",
+        f"first {days(advice.before.seconds)}",
+        "advised",
+        f"last {days(advice.checked_before.seconds)}",
+        "advised",
+    ]
+    columns = (advice.before, advice.after, advice.checked_before, advice.checked_after)
+    rows = [
+        [Span(name, QUIET), *(Span(write(each)) for each in columns)]
+        for name, write in figures(price)
+        if len({write(each) for each in columns}) > 1 or write(columns[0]) not in ("0", "0 %")
+    ]
+    yield from table([[Span(head, QUIET) for head in heads], *rows], indent)
+
+
+def _change(change: SettingChange) -> list[Span]:
+    return [Span(change.path), Span(written(change.before), BAD), Span("->"), Span(written(change.after), GOOD)]

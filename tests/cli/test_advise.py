@@ -1,0 +1,92 @@
+"""`hpad advise` over pasts in memory: its text, its JSON, and what it refuses."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support import advice_pasts
+from support.commands import called
+
+from hpad.api import hpa as v2
+from hpad.simulation.advice import reading
+from hpad.simulation.advice.past import HpaPast
+
+CPU = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}},
+}
+FLAGS = ("advise", "--prometheus", "http://127.0.0.1:1", "--color", "never")
+
+
+def calm(name: str) -> HpaPast:
+    """Returns the past of an HPA under a daily load, with nothing wrong."""
+    hpa = advice_pasts.spec(CPU, name=name)
+    return advice_pasts.lived(hpa, advice_pasts.daily(60, 300), days=2, samples=5000)
+
+
+def stuck(name: str) -> HpaPast:
+    """Returns the past of an HPA that cannot scale."""
+    return advice_pasts.painted(advice_pasts.spec(CPU, name=name, low=3, high=3), 3.0, {"cpu": [50.0] * 2880})
+
+
+@pytest.fixture
+def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Given":
+    return Given(tmp_path, monkeypatch)
+
+
+class Given:
+    """HPAs in files, and their pasts instead of a Prometheus."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder / "hpas"
+        self.folder.mkdir()
+        self._patch = monkeypatch
+
+    def __call__(self, *pasts: HpaPast) -> str:
+        known = {past.hpa.key: past for past in pasts}
+        for past in pasts:
+            (self.folder / f"{past.hpa.key.name}.yaml").write_text(yaml.safe_dump(document(past)))
+
+        def read(server: Any, hpas: Sequence[v2.HorizontalPodAutoscaler], *rest: Any) -> Iterator[HpaPast]:
+            for hpa in hpas:
+                yield known[hpa.key]
+
+        self._patch.setattr(reading, "read", read)
+        return str(self.folder)
+
+
+def document(past: HpaPast) -> dict[str, Any]:
+    hpa = past.hpa
+    return {
+        "apiVersion": v2.API_VERSION,
+        "kind": v2.KIND,
+        "metadata": {"name": hpa.key.name, "namespace": hpa.key.namespace},
+        "spec": v2.to_builtins(hpa)["spec"],
+    }
+
+
+def test_the_fleet_first_then_a_block_for_each_hpa_with_a_fault(given: Given) -> None:
+    status, out, err = called(*FLAGS, "-f", given(calm("web"), stuck("fixed")))
+    assert (status, err) == (0, "")
+    rows = out.splitlines()
+    assert rows[0].startswith("2 HPAs, 1 with faults")
+    assert "5,000 samples read from http://127.0.0.1:1" in out
+    block = next(index for index, row in enumerate(rows) if row.startswith("shop/fixed"))
+    assert "minimum-is-maximum" in "\n".join(rows[block:])
+    assert rows[-1].startswith("shop/web")
+
+
+def test_json_has_every_hpa_and_its_facts(given: Given) -> None:
+    status, out, _ = called(*FLAGS, "-f", given(calm("web"), stuck("fixed")), "-o", "json", "--price", "2")
+    found = json.loads(out)
+    assert status == 0
+    assert [item["name"] for item in found["items"]] == ["fixed", "web"]
+    fixed = found["items"][0]
+    assert fixed["faults"][0]["fault"] == "minimum-is-maximum"
+    hours = 3 * 2879 / 60
+    assert fixed["facts"]["replicaHours"] == pytest.approx(hours, abs=0.001)
+    assert fixed["facts"]["cost"] == pytest.approx(2 * hours, abs=0.001)
+    assert found["summary"]["withFaults"] == 1
