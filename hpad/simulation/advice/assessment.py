@@ -29,7 +29,10 @@ class AdviceOptions(NamedTuple):
 
 
 class Sawtooth(msgspec.Struct, frozen=True):
-    """Rescales in turn up and down: the longest such series. `rescales` is their number."""
+    """Rescales in turn up and down: the longest such series.
+
+    `rescales` is their number; several in one direction, one soon after the other, are one.
+    """
 
     begin: datetime
     end: datetime
@@ -62,10 +65,28 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Replica-seconds above what the metrics asked for with the goals of now, bounds left out."""
     peak: int | None
     """The highest count that the metrics asked for with the goals of now, bounds left out."""
+    measured: float = 0.0
+    """The time in which the metrics told what they asked for."""
+    starved: float | None = None
+    """At the maximum with a metric above its goal beyond the tolerance."""
+    held_back: float | None = None
+    """Below the maximum with fewer replicas than the metrics asked for, for three minutes or longer."""
+    unread: float = 0.0
+    """The time in which the HPA could not read a metric or its target, for any reason."""
+    regretted: int = 0
+    """Scale-downs that were followed by a scale-up within ten minutes."""
+    exceeded: tuple[str, ...] = ()
+    """The addresses of metrics that each pod exceeds however many there are."""
+    unrequested: Mapping[str, Sequence[str]] = {}
+    """Containers without the request that a metric needs, by its address."""
 
     @property
     def days(self) -> float:
         return self.seconds / 86_400
+
+    @property
+    def rescales_per_day(self) -> float:
+        return self.rescales / self.days if self.seconds else 0.0
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,18 +1,37 @@
 """Facts from the past of one HPA, without a model."""
 
 import itertools
+import math
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Final
 
+from hpad.engine.spec import compiled_spec
 from hpad.engine.view import Tunables
+from hpad.simulation.advice import rescales
 from hpad.simulation.advice.assessment import Curve, Facts
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.history import REPLICAS
+from hpad.simulation.advice.record import INSTANT, PastRecord, is_total, record_of
+from hpad.simulation.history import REPLICAS, named
+
+REACTION: Final = timedelta(minutes=3)
+"""Replicas that the metrics ask for are there after this time if nothing holds them back.
+
+That is a minute until a metric shows the load, a few reconciles, and the step of the past.
+"""
+_ALWAYS: Final = 0.98
+_SPREAD: Final = 1.5
+"""Counts differ enough to show whether a value falls with them."""
+_FALLS: Final = 0.8
+"""A shared value falls to 1 / _SPREAD or less; one that stays above this does not fall."""
+_STEADY: Final = 1.3
 
 
 def curve(past: HpaPast) -> Curve:
     """Returns the recorded replica count: its changes, and its last time."""
     known = [
         (time, round(count))
-        for time, count in zip(past.load.times, past.load.columns[REPLICAS], strict=True)
+        for time, count in zip(past.load.times, past.load.columns.get(REPLICAS, ()), strict=False)
         if count is not None
     ]
     changes = [after for before, after in itertools.pairwise(known) if before[1] != after[1]]
@@ -20,31 +39,124 @@ def curve(past: HpaPast) -> Curve:
 
 
 def facts_of(past: HpaPast, tunables: Tunables) -> Facts:
-    """Returns the facts."""
-    times, counts = past.load.times, past.load.columns[REPLICAS]
-    spans = [
-        (later - time, count, low, high)
-        for (time, later), count, low, high in zip(
-            itertools.pairwise(times), counts, past.minimum, past.maximum, strict=False
-        )
-        if count is not None
-    ]
-    known = [round(count) for _, count, _, _ in spans]
+    """Returns the facts. Takes about 40 ms for a week of minutes."""
+    return facts_from(past, record_of(past, tunables))
+
+
+def facts_from(past: HpaPast, record: PastRecord) -> Facts:
+    """Returns the facts of a past whose record is known."""
+    found = rescales.rescales(past)
+    legs = rescales.legs(found)
+    full = at_maximum(record)
+    asked = [count for count in record.asked if count is not None]
+    told = any(each is not None for each in record.above)
     return Facts(
-        seconds=sum(length for length, _, _, _ in spans),
-        replica_seconds=sum(length * count for length, count, _, _ in spans),
-        lowest=min(known, default=0),
-        highest=max(known, default=0),
-        at_maximum=sum(
-            length for length, count, low, high in spans if high is not None and count >= high and low != high
-        ),
-        longest_at_maximum=0.0,
-        at_minimum=sum(length for length, count, low, _ in spans if low is not None and count <= low),
-        above_goal=None,
-        rescales=max(0, len(curve(past)) - 2),
-        flaps=0,
-        sawtooth=None,
-        failing={},
-        idle=None,
-        peak=None,
+        seconds=record.seconds,
+        replica_seconds=sum(length * count for length, count in zip(record.lengths, record.counts, strict=True)),
+        lowest=min(record.counts, default=0),
+        highest=max(record.counts, default=0),
+        at_maximum=record.time(full),
+        longest_at_maximum=record.longest(full),
+        at_minimum=record.time(at_minimum(record)),
+        above_goal=record.time(record.above) if told else None,
+        rescales=len(found),
+        flaps=rescales.flaps(found),
+        sawtooth=rescales.sawtooth(legs),
+        failing={reason: record.time(moments) for reason, moments in record.reasons.items() if any(moments)},
+        idle=_idle(record) if asked else None,
+        peak=max(asked, default=None),
+        measured=record.time([each is not None for each in record.asked]),
+        starved=record.time(starved(record)) if told else None,
+        held_back=record.time(held_back(record)) if told else None,
+        unread=record.time(record.failing),
+        regretted=rescales.regretted(legs),
+        exceeded=tuple(_exceeded(past, record)),
+        unrequested=past.unrequested,
     )
+
+
+def at_maximum(record: PastRecord) -> list[bool]:
+    """Returns where the count was at the maximum, while that was above the minimum."""
+    return [
+        high is not None and count >= high and low != high
+        for count, low, high in zip(record.counts, record.lowest, record.highest, strict=True)
+    ]
+
+
+def at_minimum(record: PastRecord) -> list[bool]:
+    """Returns where the count was at the minimum."""
+    return [low is not None and count <= low for count, low in zip(record.counts, record.lowest, strict=True)]
+
+
+def starved(record: PastRecord) -> list[bool]:
+    """Returns where the count was at the maximum and a metric above its goal beyond the tolerance."""
+    return [full and bool(above) for full, above in zip(at_maximum(record), record.above, strict=True)]
+
+
+def held_back(record: PastRecord) -> list[bool]:
+    """Returns where the metrics asked for more replicas than there were during the whole REACTION, below the maximum.
+
+    A moment with a gap or a failing metric within that time is not counted: the metrics were not seen then.
+    """
+    steps = max(1, round(REACTION.total_seconds() / record.step)) if record.step else 1
+    lacking = [
+        asked is not None and asked > count and not failing and (high is None or count < high)
+        for asked, count, high, failing in zip(record.asked, record.counts, record.highest, record.failing, strict=True)
+    ]
+    ends = [begin + length + INSTANT for begin, length in zip(record.begins, record.lengths, strict=True)]
+    held = [False] * len(lacking)
+    for index in itertools.compress(range(len(lacking) - steps), lacking):
+        later, asked = range(index + 1, index + steps + 1), record.asked[index] or 0
+        held[index] = all(
+            lacking[at] and record.counts[at] < asked and record.begins[at] < ends[at - 1] for at in later
+        )
+    return held
+
+
+def _idle(record: PastRecord) -> float:
+    return sum(
+        length * max(0, count - asked)
+        for length, count, asked in zip(record.lengths, record.counts, record.asked, strict=True)
+        if asked is not None
+    )
+
+
+def _exceeded(past: HpaPast, record: PastRecord) -> Iterator[str]:
+    """Yields the metrics that are always above their goal and do not fall with the count.
+
+    Where the count hardly changed that cannot be seen. Then a metric other than CPU counts that is steady at the
+    maximum, where more replicas did not help.
+    """
+    more = 1 + record.tolerated.up
+    metrics = dict(zip(named(past.hpa), compiled_spec(past.hpa).metrics, strict=True))
+    for address, column in record.ratios.items():
+        pairs = [
+            (count, ratio) for count, ratio in zip(record.counts, column, strict=True) if ratio is not None and count
+        ]
+        above = sum(ratio > more for _, ratio in pairs)
+        if is_total(metrics[address]) or not pairs or above < _ALWAYS * len(pairs):
+            continue
+        if _varied(pairs):
+            if _stays(pairs):
+                yield address
+        elif not metrics[address].is_cpu and any(at_maximum(record)) and _is_steady([ratio for _, ratio in pairs]):
+            yield address
+
+
+def _varied(pairs: Sequence[tuple[int, float]]) -> bool:
+    counts = [count for count, _ in pairs]
+    return max(counts) >= _SPREAD * min(counts)
+
+
+def _stays(pairs: Sequence[tuple[int, float]]) -> bool:
+    """Whether the values at the higher counts are hardly below those at the lower ones."""
+    middle = math.sqrt(min(count for count, _ in pairs) * max(count for count, _ in pairs))
+    few = sorted(ratio for count, ratio in pairs if count <= middle)
+    many = sorted(ratio for count, ratio in pairs if count > middle)
+    return many[len(many) // 2] >= _FALLS * few[len(few) // 2]
+
+
+def _is_steady(ratios: Sequence[float]) -> bool:
+    ordered = sorted(ratios)
+    least, most = ordered[len(ordered) // 20], ordered[-1 - len(ordered) // 20]
+    return most <= _STEADY * least

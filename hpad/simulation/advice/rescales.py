@@ -1,0 +1,114 @@
+"""Rescales of a recorded replica count: flaps, sawteeth, and replicas that were removed and needed again."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from hpad.simulation.advice.assessment import Sawtooth
+from hpad.simulation.advice.past import Column, HpaPast
+from hpad.simulation.history import REPLICAS
+from hpad.simulation.outcome import FLAP
+
+TOOTH: Final = timedelta(minutes=15)
+"""In a sawtooth each turn begins within this time after the one before.
+
+That is three times the default stabilization window: with it a scale-down comes five minutes after the load has gone,
+so that a whole tooth, up and down again, takes longer than a flap. Slower turns are those of a load that is served.
+"""
+REGRET: Final = timedelta(minutes=10)
+"""A scale-down that is followed by a scale-up within this time, twice the default window, had better not happened."""
+_MOSTLY: Final = 0.9
+
+
+class PastRescale(NamedTuple):
+    """One change of the count; `at` is the first time with the new one, in seconds since 1970."""
+
+    at: float
+    before: int
+    after: int
+
+    @property
+    def up(self) -> bool:
+        return self.after > self.before
+
+
+class Leg(NamedTuple):
+    """Rescales in one direction, each within TOOTH of the one before."""
+
+    begin: float
+    end: float
+    before: int
+    after: int
+
+    @property
+    def up(self) -> bool:
+        return self.after > self.before
+
+
+def rescales(past: HpaPast) -> list[PastRescale]:
+    """Returns the rescales, in order.
+
+    They are those of the desired count where the past has it: the current count includes the pods that a rollout adds
+    for a while. A change within a gap counts once, at its end.
+    """
+    current = past.load.columns.get(REPLICAS, ())
+    column = past.desired if _known(past.desired) >= _MOSTLY * _known(current) else current
+    known = [(time, round(count)) for time, count in zip(past.load.times, column, strict=False) if count is not None]
+    return [PastRescale(at, before, after) for (_, before), (at, after) in itertools.pairwise(known) if before != after]
+
+
+def _known(column: Column) -> int:
+    return sum(value is not None for value in column)
+
+
+def flaps(found: Sequence[PastRescale]) -> int:
+    """Returns the number of rescales within FLAP after one in the other direction."""
+    within = FLAP.total_seconds()
+    return sum(one.up != two.up and two.at - one.at <= within for one, two in itertools.pairwise(found))
+
+
+def legs(found: Sequence[PastRescale]) -> list[Leg]:
+    """Returns the legs, in order."""
+    made: list[Leg] = []
+    for each in found:
+        last = made[-1] if made else None
+        if last is not None and last.up == each.up and each.at - last.end <= TOOTH.total_seconds():
+            made[-1] = last._replace(end=each.at, after=each.after)
+        else:
+            made.append(Leg(each.at, each.at, each.before, each.after))
+    return made
+
+
+def series(found: Sequence[Leg]) -> Iterator[list[Leg]]:
+    """Yields the series of three or more legs in turn up and down, each begun within TOOTH of the one before."""
+    current: list[Leg] = []
+    for leg in found:
+        if current and (leg.up == current[-1].up or leg.begin - current[-1].begin > TOOTH.total_seconds()):
+            if len(current) > 2:
+                yield current
+            current = []
+        current.append(leg)
+    if len(current) > 2:
+        yield current
+
+
+def sawtooth(found: Sequence[Leg]) -> Sawtooth | None:
+    """Returns the longest series; None if there is none."""
+    longest = max(series(found), key=len, default=None)
+    if longest is None:
+        return None
+    counts = [count for leg in longest for count in (leg.before, leg.after)]
+    return Sawtooth(
+        begin=datetime.fromtimestamp(longest[0].begin, UTC),
+        end=datetime.fromtimestamp(longest[-1].end, UTC),
+        rescales=len(longest),
+        lowest=min(counts),
+        highest=max(counts),
+    )
+
+
+def regretted(found: Sequence[Leg]) -> int:
+    """Returns the number of scale-downs that were followed by a scale-up within REGRET."""
+    within = REGRET.total_seconds()
+    return sum(not one.up and two.up and two.begin - one.end <= within for one, two in itertools.pairwise(found))
