@@ -12,7 +12,6 @@ from msgspec.inspect import CollectionType, StructType, Type, UnionType, VarTupl
 from support import overlays
 
 from hpad.engine.outlook.types import Outlook
-from hpad.engine.trace import Trace
 from hpad.serve import api_types, parameters
 from hpad.serve.operations import OPERATIONS, PREFIX
 
@@ -20,11 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "api.md").read_text("utf-8")
 REFERENCE = (ROOT / "docs" / "reference" / "api.md").read_text("utf-8")
 EXAMPLES = re.findall(r"^```json\n(.*?)^```$", PAGE, re.M | re.S)
-TYPES = (
-    *(api_types.HpaList, api_types.EntryList, api_types.Error, Trace),
-    *(tuple[Outlook, ...], api_types.SourceList, api_types.ReplicaList),
-    *(api_types.Status, api_types.Error),
-)
+TYPES = (api_types.HpaList, api_types.EntryList, api_types.Error, tuple[Outlook, ...])
 """The types of the examples, in their order."""
 OWN = ("hpad.engine", "hpad.serve", "hpad.records", "hpad.telemetry")
 """Packages with types of the API; the others are those of Kubernetes."""
