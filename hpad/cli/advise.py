@@ -9,7 +9,18 @@ from typing import Any, Final
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
-from hpad.cli import advise_hpas, advise_json, advise_past, advise_text, manifest, moments, numbers, output, paint
+from hpad.cli import (
+    advise_hpas,
+    advise_json,
+    advise_past,
+    advise_patches,
+    advise_text,
+    manifest,
+    moments,
+    numbers,
+    output,
+    paint,
+)
 from hpad.cli.advise_past import LookedAt, PastSource
 from hpad.cli.advise_report import FleetAdvice
 from hpad.cli.output import Failure, WrongUse
@@ -37,6 +48,8 @@ examples:
                                         one HPA over two weeks, with all that is known of it
   hpad advise --prometheus http://localhost:9090 -f hpas/ --price 0.04 --report advice.html
                                         the HPAs of a folder, with what they cost, and a page with charts
+  hpad advise --prometheus http://localhost:9090 --patches patches/
+                                        a patch for each HPA with advice, with the command that applies it
   hpad advise --recording ./records     the HPAs that `hpad run --record` has recorded, as they were then
 
 A TIME is {moments.FORMS}.
@@ -57,6 +70,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--price", metavar="PRICE", type=numbers.number, default=None, help="of one replica per hour")
     parser.add_argument("--all", action="store_true", help="show every HPA in full, also those without a fault")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a page (HTML) with charts")
+    text = "write a patch for each HPA with advice, for `kubectl patch --patch-file` and kustomize"
+    parser.add_argument("--patches", type=Path, metavar="DIR", help=text)
     output.add_format(parser)
     paint.add_color(parser)
     parser.set_defaults(run=run)
@@ -84,6 +99,9 @@ def run(args: argparse.Namespace) -> int:
         raise Failure(str(error)) from None
     if args.report is not None:
         _write(args.report, advice)
+    if args.patches is not None:
+        files = advise_patches.write(args.patches, advice)
+        print(f"hpad: {len(files)} patch{'' if len(files) == 1 else 'es'} in {args.patches}", file=sys.stderr)
     if args.output == "json":
         output.print_value(advise_json.as_json(advice), "json")
     else:
