@@ -13,6 +13,7 @@ from hpad.lab.servers import prometheus, rabbitmq
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = sorted((ROOT / "tools" / "bench").glob("*.py"))
 SERVERS = {
+    "advise": (prometheus.PrometheusServer, prometheus.ABSENT),
     "prometheus": (prometheus.PrometheusServer, prometheus.ABSENT),
     "rabbitmq": (rabbitmq.RabbitMQServer, rabbitmq.ABSENT),
 }
