@@ -1,24 +1,32 @@
-"""Reads a history from Prometheus by range queries, in parts that its limit of points per series allows.
+"""Reads values from Prometheus by range queries, in parts that its limit of points per series allows.
 
-The queries go through prometheus-api-client, which blocks: for commands only.
+The queries go through prometheus-api-client, which blocks: for commands only. Answers are read up to a bound, and
+decoded here: a week of one series in steps of a minute has 10,000 values, and a cluster has thousands of series.
 """
 
+import enum
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import requests
 import urllib3
-from prometheus_api_client.exceptions import PrometheusApiClientException
 from prometheus_api_client.prometheus_connect import PrometheusConnect
 
-from hpad.api.text import shown
+from hpad.api.text import begin as shortened
+from hpad.api.text import harmless, shown
 from hpad.simulation.history import HistoryError, LoadHistory
 
 MOST_POINTS: Final = 11_000
 """Points per series that Prometheus returns for one range query (web/api/v1/api.go)."""
+MOST_BYTES: Final = 64 << 20
+"""The longest answer that is read, uncompressed: about three million values."""
+_CHUNK: Final = 1 << 20
 _TIMEOUT: Final = (5.0, 120.0)
 
 Progress = Callable[[str, int, int], None]
@@ -31,6 +39,86 @@ class QueriedPrometheus(NamedTuple):
     url: str
     token_file: Path | None = None
     ca_file: Path | None = None
+
+
+class QueryFailure(enum.Enum):
+    """Why a query has no answer, as far as it matters for what to do next."""
+
+    REFUSED = enum.auto()
+    """The same query would be refused again."""
+    TOO_LARGE = enum.auto()
+    """A shorter time may be answered."""
+    TRANSIENT = enum.auto()
+    """The same query may be answered later."""
+
+
+class QueryError(HistoryError):
+    """A query without an answer; the message does not name the query."""
+
+    def __init__(self, failure: QueryFailure, text: str) -> None:
+        super().__init__(text)
+        self.failure = failure
+
+
+class TimeGrid(NamedTuple):
+    """Times of values: the first one in seconds since 1970, the seconds between two, and their number."""
+
+    begin: float
+    step: float
+    points: int
+
+    @classmethod
+    def between(cls, begin: datetime, end: datetime, step: float) -> "TimeGrid":
+        """Returns the times from `begin` to `end`. Raises HistoryError if there is less than one step."""
+        count = math.floor((end - begin).total_seconds() / step) + 1
+        if count < 2:
+            raise HistoryError(
+                f"from {begin:%Y-%m-%dT%H:%M:%SZ} to {end:%Y-%m-%dT%H:%M:%SZ} there is less than one step"
+            )
+        return cls(round(begin.timestamp()), step, count)  # the library rounds the begin to whole seconds, too
+
+    @property
+    def end(self) -> float:
+        """The last time."""
+        return self.begin + (self.points - 1) * self.step
+
+    @property
+    def times(self) -> list[float]:
+        return [self.begin + index * self.step for index in range(self.points)]
+
+    def parts(self, most: int) -> "list[TimeGrid]":
+        """Returns the times in parts of at most so many."""
+        starts = range(0, self.points, most)
+        return [TimeGrid(self.begin + at * self.step, self.step, min(most, self.points - at)) for at in starts]
+
+
+class FoundSeries(NamedTuple):
+    """One series of an answer: a value for each time of the grid, None in a gap."""
+
+    labels: Mapping[str, str]
+    values: Sequence[float | None]
+
+
+class PrometheusClient:
+    """Asks one server. Not for several threads at once; close it with the session of `session_of`."""
+
+    def __init__(self, server: QueriedPrometheus, session: requests.Session) -> None:
+        timeout: Any = _TIMEOUT  # seconds to connect, and without a byte
+        self._client = PrometheusConnect(url=server.url.rstrip("/"), session=session, timeout=timeout, retry=_ONCE)
+
+    def ranged(self, expression: str, grid: TimeGrid) -> list[FoundSeries]:
+        """Returns the series of an expression; at most MOST_POINTS times. Raises QueryError."""
+        begin, end = (datetime.fromtimestamp(time, UTC) for time in (grid.begin, grid.end))
+        with _named_errors():
+            found = self._client.custom_query_range(expression, begin, end, f"{grid.step:.10g}")
+            return [FoundSeries(each.metric, _on_grid(each.values, grid)) for each in found]
+
+    def instant(self, expression: str, at: float) -> list[tuple[Mapping[str, str], float]]:
+        """Returns the labels and values of a vector at a time. Raises QueryError."""
+        with _named_errors():
+            found = self._client.custom_query(expression, {"time": f"{at:.3f}"})
+            pairs = [(each.metric, pair) for each in found for pair in _pairs(b"[%b]" % bytes(each.value))]
+        return [(labels, value) for labels, (_, value) in pairs if math.isfinite(value)]
 
 
 def read(
@@ -46,81 +134,174 @@ def read(
     The series of an expression are added up; where none has a value there is a gap. Raises HistoryError naming the
     column and its expression. Blocks.
     """
-    count = math.floor((end - begin).total_seconds() / step) + 1
-    if count < 2:
-        raise HistoryError(f"from {begin:%Y-%m-%dT%H:%M:%SZ} to {end:%Y-%m-%dT%H:%M:%SZ} there is less than one step")
-    times = [begin.timestamp() + index * step for index in range(count)]
+    grid = TimeGrid.between(begin, end, step)
     columns: dict[str, list[float | None]] = {}
-    timeout: Any = _TIMEOUT  # seconds to connect, and without a byte
-    with _session(server) as session:
-        client = PrometheusConnect(url=server.url.rstrip("/"), session=session, timeout=timeout, retry=_ONCE)
+    with session_of(server) as session:
+        client = PrometheusClient(server, session)
         for column, expression in queries.items():
-            columns[column] = _column(client, column, expression, times, step, progress)
-    return LoadHistory(times, columns)
-
-
-_ONCE: Final = urllib3.Retry(0, redirect=False)
-
-
-def _session(server: QueriedPrometheus) -> requests.Session:
-    session = requests.Session()
-    session.trust_env = False
-    if server.token_file is not None:
-        try:
-            session.headers["Authorization"] = f"Bearer {server.token_file.read_text(encoding='ascii').strip()}"
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "is not ASCII"
-            raise HistoryError(f"{server.token_file}: cannot be read: {reason}") from None
-    if server.ca_file is not None:
-        if not server.ca_file.is_file():
-            raise HistoryError(f"{server.ca_file}: there is no such file")
-        session.verify = str(server.ca_file)
-    return session
+            columns[column] = _column(client, column, expression, grid, progress)
+    return LoadHistory(grid.times, columns)
 
 
 def _column(
-    client: PrometheusConnect, column: str, expression: str, times: list[float], step: float, progress: Progress
+    client: PrometheusClient, column: str, expression: str, grid: TimeGrid, progress: Progress
 ) -> list[float | None]:
-    parts = [times[first : first + MOST_POINTS] for first in range(0, len(times), MOST_POINTS)]
+    parts = grid.parts(MOST_POINTS)
     values: list[float | None] = []
     progress(column, 0, len(parts))
     for number, part in enumerate(parts, start=1):
-        found = _added(_ranged(client, column, expression, part, step), part[0], step)
-        values += [found.get(index) for index in range(len(part))]
+        try:
+            values += added(client.ranged(expression, part), part.points)
+        except QueryError as error:
+            raise HistoryError(f"{column}: {shown(expression)}: {error}") from None
         progress(column, number, len(parts))
     if all(value is None for value in values):
         raise HistoryError(f"{column}: {shown(expression)} has no value in the whole interval")
     return values
 
 
-def _ranged(client: PrometheusConnect, column: str, expression: str, part: list[float], step: float) -> Any:
-    begin, end = (datetime.fromtimestamp(time, UTC) for time in (part[0], part[-1]))
-    where = f"{column}: {shown(expression)}"
-    try:
-        return client.custom_query_range(expression, begin, end, f"{step:g}")
-    except requests.exceptions.SSLError:
-        raise HistoryError(f"{where}: the certificate of the server is not trusted; --prometheus-ca-file") from None
-    except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-        raise HistoryError(f"{where}: the server cannot be reached: {type(error).__name__}") from None
-    except PrometheusApiClientException as error:
-        raise HistoryError(f"{where}: the server answered: {_reason(error)}") from None
-    except (KeyError, TypeError, ValueError):
-        raise HistoryError(f"{where}: the server's answer is not one of Prometheus") from None
-
-
-def _reason(error: Exception) -> str:
-    """Returns what the library quotes of the server's answer, on one line and not too long."""
-    text = " ".join(str(error).split())
-    return text if len(text) <= 300 else f"{text[:299]}…"
-
-
-def _added(series: Any, begin: float, step: float) -> dict[int, float]:
-    """Returns the sum of the series by the number of the step; values that are no numbers are left out."""
-    found: dict[int, float] = {}
+def added(series: Sequence[FoundSeries], count: int) -> list[float | None]:
+    """Returns the sum of the series at each of `count` times; None where none has a value."""
+    total: list[float | None] = [None] * count
     for each in series:
-        for time, text in each["values"]:
-            value = float(text)
-            if math.isfinite(value):
-                index = round((float(time) - begin) / step)
-                found[index] = found.get(index, 0.0) + value
+        total = [
+            value if before is None else before if value is None else before + value
+            for before, value in zip(total, each.values, strict=True)
+        ]
+    return total
+
+
+_ONCE: Final = urllib3.Retry(0, redirect=False)
+
+
+class _Series(msgspec.Struct):
+    """A series of a matrix (`values`) or a sample of a vector (`value`)."""
+
+    metric: dict[str, str] = {}
+    values: msgspec.Raw = msgspec.Raw(b"[]")
+    value: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _Data(msgspec.Struct):
+    result: list[_Series]
+
+
+class _Body(msgspec.Struct):
+    data: _Data
+
+
+_BODY: Final = msgspec.json.Decoder(_Body)
+_PAIRS: Final = msgspec.json.Decoder(list[tuple[float, float]], strict=False)
+"""Not strict: the values of Prometheus are text."""
+
+
+class _Answer(NamedTuple):
+    """What prometheus-api-client asks of a response."""
+
+    status_code: int
+    content: bytes
+
+    def json(self) -> dict[str, Any]:
+        return {"data": {"result": _BODY.decode(self.content).data.result}}
+
+
+class _Session(requests.Session):
+    """Reads answers up to MOST_BYTES, and raises QueryError for a status of an error."""
+
+    def request(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs["stream"] = True
+        with super().request(*args, **kwargs) as response:
+            content = _bounded(response)
+            if response.status_code != HTTPStatus.OK:
+                raise _refusal(response.status_code, content)
+            return _Answer(response.status_code, content)
+
+
+def _bounded(response: requests.Response) -> bytes:
+    content = bytearray()
+    for chunk in response.iter_content(_CHUNK):
+        content += chunk
+        if len(content) > MOST_BYTES:
+            raise QueryError(QueryFailure.TOO_LARGE, f"the answer has more than {MOST_BYTES >> 20} MiB")
+    return bytes(content)
+
+
+_STATUS_TOO_LARGE: Final = "too many samples"
+"""Part of the error of a query above --query.max-samples (promql/engine.go: ErrTooManySamples)."""
+
+
+def _refusal(status: int, content: bytes) -> QueryError:
+    text = content.decode("utf-8", "replace")
+    with suppress(msgspec.DecodeError, KeyError, TypeError):
+        text = str(msgspec.json.decode(content)["error"])
+    failure = QueryFailure.REFUSED
+    if status == HTTPStatus.UNPROCESSABLE_ENTITY and _STATUS_TOO_LARGE in text:
+        failure = QueryFailure.TOO_LARGE
+    elif status >= 500 or status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS):
+        failure = QueryFailure.TRANSIENT
+    what = shortened(harmless(" ".join(text.split())), 300)
+    return QueryError(failure, f"the server answered: {status}{f' {what}' if what else ''}")
+
+
+@contextmanager
+def session_of(server: QueriedPrometheus) -> Iterator[requests.Session]:
+    """Yields a session with the token and the authorities of the server. Raises HistoryError for their files."""
+    with _Session() as session:
+        session.trust_env = False
+        if server.token_file is not None:
+            try:
+                session.headers["Authorization"] = f"Bearer {server.token_file.read_text(encoding='ascii').strip()}"
+            except (OSError, UnicodeDecodeError) as error:
+                reason = getattr(error, "strerror", None) or "is not ASCII"
+                raise HistoryError(f"{server.token_file}: cannot be read: {reason}") from None
+        if server.ca_file is not None:
+            if not server.ca_file.is_file():
+                raise HistoryError(f"{server.ca_file}: there is no such file")
+            session.verify = str(server.ca_file)
+        yield session
+
+
+@contextmanager
+def _named_errors() -> Iterator[None]:
+    try:
+        yield
+    except QueryError:
+        raise
+    except requests.exceptions.SSLError:
+        text = "the certificate of the server is not trusted; --prometheus-ca-file"
+        raise QueryError(QueryFailure.REFUSED, text) from None
+    except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.exceptions.MissingSchema):
+        raise QueryError(QueryFailure.REFUSED, "the URL is not one such as http://localhost:9090") from None
+    except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+        text = f"the server cannot be reached: {type(error).__name__}"
+        raise QueryError(QueryFailure.TRANSIENT, text) from None
+    except (KeyError, TypeError, ValueError):
+        raise QueryError(QueryFailure.TRANSIENT, "the server's answer is not one of Prometheus") from None
+
+
+def _on_grid(values: msgspec.Raw, grid: TimeGrid) -> list[float | None]:
+    """Returns the values at the times of the grid; those that are no numbers are gaps."""
+    pairs = _pairs(values)
+    if len(pairs) == grid.points and pairs[0][0] == grid.begin:
+        return [value if math.isfinite(value) else None for _, value in pairs]
+    found: list[float | None] = [None] * grid.points
+    for time, value in pairs:
+        index = round((time - grid.begin) / grid.step)
+        if 0 <= index < grid.points and math.isfinite(value):
+            found[index] = value
     return found
+
+
+def _pairs(values: msgspec.Raw | bytes) -> list[tuple[float, float]]:
+    try:
+        return _PAIRS.decode(values)
+    except msgspec.ValidationError:  # "+Inf", and what is no number
+        return [pair for each in msgspec.json.decode(values) if (pair := _pair(each)) is not None]
+
+
+def _pair(value: Any) -> tuple[float, float] | None:
+    try:
+        time, text = value
+        return float(time), float(text)
+    except (TypeError, ValueError):
+        return None

@@ -51,3 +51,5 @@ class HpaPast:
     """By the address of a metric that is the backlog of a queue: the columns of its rates in `load`."""
     samples: int = 0
     """Values read for it."""
+    problem: str = ""
+    """Why nothing could be read of it; "" otherwise."""

@@ -1,0 +1,234 @@
+"""Asks one Prometheus for the pasts of many HPAs: again after passing failures, in parts, and with a memory on disk."""
+
+import hashlib
+import os
+import tempfile
+import threading
+import zlib
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+import msgspec
+
+from hpad.simulation.history import HistoryError
+from hpad.simulation.prometheus import (
+    MOST_POINTS,
+    FoundSeries,
+    PrometheusClient,
+    QueriedPrometheus,
+    QueryError,
+    QueryFailure,
+    TimeGrid,
+    session_of,
+)
+
+_T = TypeVar("_T")
+
+PAUSES: Final = (1.0, 4.0, 15.0)
+"""Seconds before each further attempt."""
+_FEWEST: Final = 600
+"""Points of a query that is not divided further."""
+_COARSE: Final = 170
+"""Points of a look at the whole time."""
+_NAN: Final = float("nan")
+_SUFFIX: Final = ".answer"
+_UNFINISHED: Final = "unfinished.json"
+_RESUMABLE: Final = 24 * 3600.0
+
+
+class _Reading(msgspec.Struct, frozen=True):
+    """What an unfinished command has read: times are seconds since 1970."""
+
+    url: str
+    begin: float
+    end: float
+    step: float
+
+
+class AnswerFolder:
+    """Keeps answers, so that a command that broke off can continue. Answers are complete or not there. Blocks."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self._folder = folder
+        self._url = url
+
+    def resumed(self, grid: TimeGrid) -> TimeGrid:
+        """Returns the times of an unfinished command for as long a time, of the last day; else the given ones."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError, msgspec.MsgspecError):
+                known = msgspec.json.decode((self._folder / _UNFINISHED).read_bytes(), type=_Reading)
+                same = TimeGrid(known.begin, known.step, round((known.end - known.begin) / known.step) + 1)
+                fits = (known.url, same.step, same.points) == (self._url, grid.step, grid.points)
+                if fits and 0 <= grid.end - same.end <= _RESUMABLE:
+                    return same
+            self.clear()
+            value = _Reading(self._url, grid.begin, grid.end, grid.step)
+            self._write(self._folder / _UNFINISHED, msgspec.json.encode(value))
+        except OSError as error:
+            raise HistoryError(f"{self._folder}: cannot be used for answers: {error.strerror or error}") from None
+        return grid
+
+    def clear(self) -> None:
+        """Removes what was kept."""
+        for path in (*self._folder.glob(f"*{_SUFFIX}"), self._folder / _UNFINISHED):
+            path.unlink(missing_ok=True)
+
+    def get(self, expression: str, grid: TimeGrid) -> list[FoundSeries] | None:
+        """Returns an answer; None if there is none that can be read."""
+        with suppress(OSError, zlib.error, msgspec.MsgspecError, ValueError):
+            content = zlib.decompress(self._path(expression, grid).read_bytes())
+            rows = msgspec.msgpack.decode(content, type=list[tuple[dict[str, str], bytes]])
+            found = [FoundSeries(labels, _unpacked(values)) for labels, values in rows]
+            if all(len(each.values) == grid.points for each in found):
+                return found
+        return None
+
+    def put(self, expression: str, grid: TimeGrid, found: list[FoundSeries]) -> None:
+        """Keeps an answer. Raises HistoryError."""
+        rows = [(each.labels, _packed(each.values)) for each in found]
+        try:
+            self._write(self._path(expression, grid), zlib.compress(msgspec.msgpack.encode(rows), 1))
+        except OSError as error:
+            raise HistoryError(f"{self._folder}: cannot keep answers: {error.strerror or error}") from None
+
+    def _path(self, expression: str, grid: TimeGrid) -> Path:
+        key = msgspec.json.encode([self._url, expression, grid.begin, grid.step, grid.points])
+        return self._folder / f"{hashlib.sha256(key).hexdigest()}{_SUFFIX}"
+
+    def _write(self, path: Path, content: bytes) -> None:
+        handle, name = tempfile.mkstemp(dir=self._folder, suffix=_SUFFIX)  # `clear` removes what was broken off
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(name).replace(path)
+
+
+def _packed(values: Sequence[float | None]) -> bytes:
+    return array("d", [_NAN if value is None else value for value in values]).tobytes()
+
+
+def _unpacked(content: bytes) -> list[float | None]:
+    values = array("d")
+    values.frombytes(content)
+    return [None if value != value else value for value in values]
+
+
+class Answers:
+    """The answers of a server, for several threads. `folder` keeps them; `most` bounds the values of all together."""
+
+    def __init__(
+        self,
+        server: QueriedPrometheus,
+        most: int,
+        folder: AnswerFolder | None = None,
+        pauses: tuple[float, ...] = PAUSES,
+    ) -> None:
+        self._server = server
+        self._most = most
+        self._folder = folder
+        self._pauses = pauses
+        self._clients = threading.local()
+        self._sessions = ExitStack()
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._is_down = False
+        self.samples = 0
+        """Values so far."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+        self._sessions.close()
+
+    def stop(self) -> None:
+        """Ends pauses; a failed query is not repeated any more."""
+        self._stopped.set()
+
+    def ranged(self, expression: str, grid: TimeGrid) -> list[FoundSeries]:
+        """Returns the series of an expression. Raises QueryError, and HistoryError for too many values in total."""
+        parts = [self._part(expression, part) for part in grid.parts(MOST_POINTS)]
+        return parts[0] if len(parts) == 1 else _joined(parts, [part.points for part in grid.parts(MOST_POINTS)])
+
+    def coarse(self, expression: str, grid: TimeGrid) -> list[FoundSeries]:
+        """Returns the series of an expression at a few times of the grid, its last one among them."""
+        every = -(-grid.points // _COARSE)
+        points = (grid.points - 1) // every + 1
+        return self.ranged(expression, TimeGrid(grid.end - (points - 1) * every * grid.step, every * grid.step, points))
+
+    def instant(self, expression: str, at: float) -> list[tuple[Mapping[str, str], float]]:
+        """Returns a vector at a time. Raises QueryError."""
+        return self._asked(lambda client: client.instant(expression, at))
+
+    def _part(self, expression: str, grid: TimeGrid) -> list[FoundSeries]:
+        known = None if self._folder is None else self._folder.get(expression, grid)
+        if known is not None:
+            self._count(known)
+            return known
+        try:
+            found = self._asked(lambda client: client.ranged(expression, grid))
+        except QueryError as error:
+            if error.failure is not QueryFailure.TOO_LARGE or grid.points < 2 * _FEWEST:
+                raise
+            halves = grid.parts(-(-grid.points // 2))
+            found = _joined([self._part(expression, half) for half in halves], [half.points for half in halves])
+        else:
+            self._count(found)
+        if self._folder is not None:
+            self._folder.put(expression, grid, found)
+        return found
+
+    def _count(self, found: list[FoundSeries]) -> None:
+        count = sum(len(each.values) - each.values.count(None) for each in found)
+        with self._lock:
+            self.samples += count
+            if self.samples > self._most:
+                raise HistoryError(f"the answers have more than {self._most:,} values; {LESS}")
+
+    def _asked(self, ask: Callable[[PrometheusClient], _T]) -> _T:
+        for pause in (*self._pauses, None):
+            try:
+                answer = ask(self._client())
+            except QueryError as error:
+                passing = error.failure is QueryFailure.TRANSIENT
+                if not passing or pause is None or self._is_down or self._stopped.wait(pause):
+                    self._is_down = passing
+                    raise
+            else:
+                self._is_down = False
+                return answer
+        raise AssertionError  # the last attempt returns or raises
+
+    def _client(self) -> PrometheusClient:
+        client: PrometheusClient | None = getattr(self._clients, "own", None)
+        if client is None:
+            with self._lock:
+                session = self._sessions.enter_context(session_of(self._server))
+            client = self._clients.own = PrometheusClient(self._server, session)
+        return client
+
+
+LESS: Final = "choose a shorter time, a larger step, or fewer HPAs"
+
+
+def _joined(parts: list[list[FoundSeries]], points: list[int]) -> list[FoundSeries]:
+    """Returns the series of answers one after another in time; a series that one of them lacks has a gap there."""
+    found: dict[frozenset[tuple[str, str]], FoundSeries] = {}
+    before = 0
+    for part, count in zip(parts, points, strict=True):
+        for each in part:
+            labels = frozenset(each.labels.items())
+            known = found.get(labels, FoundSeries(each.labels, []))
+            gap: list[float | None] = [None] * (before - len(known.values))
+            found[labels] = FoundSeries(each.labels, [*known.values, *gap, *each.values])
+        before += count
+    whole: list[FoundSeries] = []
+    for each in found.values():
+        gap = [None] * (before - len(each.values))
+        whole.append(FoundSeries(each.labels, [*each.values, *gap]))
+    return whole

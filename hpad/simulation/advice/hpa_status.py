@@ -1,0 +1,167 @@
+"""What the status and the bounds of HPAs were: replica counts, minReplicas, maxReplicas, and failing conditions."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
+from hpad.engine.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
+from hpad.simulation.advice.answers import Answers
+from hpad.simulation.advice.past import Column
+from hpad.simulation.advice.series import Series
+from hpad.simulation.prometheus import FoundSeries, TimeGrid
+
+_CONDITIONS: Final = (SCALING_ACTIVE, ABLE_TO_SCALE)
+_BOUNDS_STEP: Final = 300.0
+"""Seconds within which a bound that is changed and changed back may be missed."""
+
+
+class HpaStatus(NamedTuple):
+    """The columns of one HPA, as in HpaPast."""
+
+    failing: Mapping[str, Column]
+    replicas: Column
+    desired: Column
+    minimum: Column
+    maximum: Column
+
+
+class StatusReader:
+    """Reads the status of a few HPAs at once. `with_conditions`: their conditions are known."""
+
+    def __init__(self, answers: Answers, series: Series, grid: TimeGrid, *, with_conditions: bool) -> None:
+        self._answers = answers
+        self._series = series
+        self._grid = grid
+        self._with_conditions = with_conditions
+
+    def read(self, hpas: Sequence[HorizontalPodAutoscaler]) -> dict[Key, HpaStatus]:
+        """Returns the columns of each HPA. Raises QueryError."""
+        keys = [hpa.key for hpa in hpas]
+        gaps: Column = [None] * self._grid.points
+        current = {key: merged(rows) for key, rows in self.rows("current", keys).items()}
+        desired = {key: merged(rows) for key, rows in self.rows("desired", keys).items()}
+        minimum, maximum = (self._bounds(name, keys, current) for name in ("minimum", "maximum"))
+        failing = self._failing(hpas, current, minimum)
+        columns = (current, desired, minimum, maximum)
+        return {key: HpaStatus(failing[key], *(each.get(key, gaps) for each in columns)) for key in keys}
+
+    def rows(self, name: str, keys: Iterable[Key], more: str = "", condition: str = "") -> dict[Key, list[FoundSeries]]:
+        """Returns the series of an expression by HPA. Raises QueryError.
+
+        `more` are further matchers, `condition` is one of the values, such as " == 1".
+        """
+        wanted = list(dict.fromkeys(keys))
+        expression = self._series.of(name, self._series.hpas(wanted) + more, self._grid.step)
+        found: dict[Key, list[FoundSeries]] = {}
+        for each in self._answers.ranged(f"({expression}){condition}" if condition else expression, self._grid):
+            key = self._key(name, each.labels)
+            if key in wanted:
+                found.setdefault(key, []).append(each)
+        return found
+
+    def _key(self, name: str, labels: Mapping[str, str]) -> Key:
+        names = self._series.labels_of(name)
+        return Key(labels.get(names.namespace, ""), labels.get(names.hpa, ""))
+
+    def _bounds(self, name: str, keys: Sequence[Key], current: Mapping[Key, Column]) -> dict[Key, Column]:
+        """Returns the column of a bound. Where it never changed, two numbers are read, and not a week of them."""
+        low, high = (self._over_time(function, name, keys) for function in ("min_over_time", "max_over_time"))
+        constant = {key: value for key, value in low.items() if high.get(key) == value}
+        found: dict[Key, Column] = {
+            key: [None if count is None else constant[key] for count in current[key]]
+            for key in keys
+            if key in constant and key in current
+        }
+        changed = [key for key in keys if key in low and key not in constant]
+        if changed:
+            found |= {key: merged(rows) for key, rows in self.rows(name, changed).items()}
+        return found
+
+    def _over_time(self, function: str, name: str, keys: Sequence[Key]) -> dict[Key, float]:
+        labels, grid = self._series.labels_of(name), self._grid
+        expression = self._series.of(name, self._series.hpas(keys), grid.step)
+        span = f"{math.ceil(grid.end - grid.begin)}s:{max(grid.step, _BOUNDS_STEP):g}s"
+        extreme = function.removesuffix("_over_time")
+        asked = f"{extreme} by ({labels.namespace},{labels.hpa}) ({function}(({expression})[{span}]))"
+        found = self._answers.instant(asked, grid.end)
+        return {self._key(name, each): value for each, value in found}
+
+    def _failing(
+        self, hpas: Sequence[HorizontalPodAutoscaler], current: Mapping[Key, Column], minimum: Mapping[Key, Column]
+    ) -> dict[Key, dict[str, Column]]:
+        if not self._with_conditions:
+            return {hpa.key: {} for hpa in hpas}
+        # Only what is not well is read: most HPAs have nothing of it.
+        more = f',condition=~"{"|".join(_CONDITIONS)}",status!="true"'
+        rows = self.rows("conditions", [hpa.key for hpa in hpas], more, " == 1")
+        known = {hpa.key: hpa for hpa in hpas if hpa.key in current}
+        found = {
+            key: _failing(hpa, rows.get(key, ()), current[key], minimum.get(key), self._grid)
+            for key, hpa in known.items()
+        }
+        return {hpa.key: found.get(hpa.key, {}) for hpa in hpas}
+
+
+def _failing(
+    hpa: HorizontalPodAutoscaler, rows: Iterable[FoundSeries], replicas: Column, minimum: Column | None, grid: TimeGrid
+) -> dict[str, Column]:
+    """Returns the columns of HpaPast.failing."""
+    found: dict[str, Column] = {SCALING_ACTIVE: [None if count is None else 0.0 for count in replicas]}
+    known: dict[tuple[str, str], list[FoundSeries]] = {}
+    for row in rows:
+        known.setdefault((row.labels.get("condition", ""), row.labels.get("status", "")), []).append(row)
+    for condition in _CONDITIONS:
+        base: list[float | None] = [None if count is None else 0.0 for count in replicas]
+        for index, value in enumerate(merged(known.get((condition, "unknown"), ()), grid.points)):
+            if value is not None:
+                base[index] = None
+        failed = merged(known.get((condition, "false"), ()), grid.points)
+        times = [index for index, value in enumerate(failed) if value is not None]
+        if condition == SCALING_ACTIVE:
+            times = [index for index in times if not _is_off(index, replicas, minimum)]
+        found |= _by_reason(hpa, condition, base, times, grid)
+    return found
+
+
+def _is_off(index: int, replicas: Column, minimum: Column | None) -> bool:
+    """Returns whether scaling was switched off by a count of 0 (reason ScalingDisabled), which is no failure."""
+    return replicas[index] == 0 and (minimum is None or minimum[index] != 0)
+
+
+def _by_reason(
+    hpa: HorizontalPodAutoscaler, condition: str, base: list[float | None], times: Sequence[int], grid: TimeGrid
+) -> dict[str, Column]:
+    """Returns a column for the time since which the condition is as now, by its reason, and one for the time before."""
+    now = next((each for each in hpa.status.conditions if each.type == condition and each.status == "False"), None)
+    since = math.inf
+    if now is not None and now.reason and times:
+        begin = grid.begin if now.last_transition_time is None else now.last_transition_time.timestamp()
+        since = (begin - grid.begin) / grid.step
+    found: dict[str, Column] = {}
+    before, after = [index for index in times if index < since], [index for index in times if index >= since]
+    if before or condition == SCALING_ACTIVE:
+        found[condition] = _with_ones(base, before)
+    if after and now is not None:
+        found[now.reason] = _with_ones(base, after)
+    return found
+
+
+def _with_ones(base: Sequence[float | None], times: Iterable[int]) -> list[float | None]:
+    column = list(base)
+    for index in times:
+        column[index] = 1.0
+    return column
+
+
+def merged(rows: Sequence[FoundSeries], points: int = 0) -> list[float | None]:
+    """Returns one column of several series of the same thing, such as those of two exporters: the largest values."""
+    column = list(rows[0].values) if rows else [None] * points
+    for row in rows[1:]:
+        column = [
+            value if before is None else before if value is None else max(before, value)
+            for before, value in zip(column, row.values, strict=True)
+        ]
+    shared: dict[float | None, float | None] = {}  # equal counts are one object: memory matters
+    return [shared.setdefault(value, value) for value in column]

@@ -1,0 +1,205 @@
+"""The values of the metrics of HPAs: from cAdvisor and the requests, from other queries, or from the status.
+
+CPU and memory are those of the target's pods. A utilization is the usage of all containers in percent of the requests
+of those that have a usage; an AverageValue is the usage by the number of pods. The controller also leaves out pods that
+are not ready, which Prometheus does not tell.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
+from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, RESOURCE
+from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, VALUE, CompiledMetric, compiled_spec
+from hpad.simulation.advice.answers import Answers
+from hpad.simulation.advice.hpa_status import StatusReader, merged
+from hpad.simulation.advice.past import Column, MetricReading
+from hpad.simulation.advice.series import QueueExpressions, Series
+from hpad.simulation.backlog import Rates
+from hpad.simulation.history import named
+from hpad.simulation.prometheus import FoundSeries, QueryError, TimeGrid
+
+_RESOURCES: Final = ("cpu", "memory")
+_TARGET_TYPES: Final = {UTILIZATION: "utilization", AVERAGE_VALUE: "average", VALUE: "value"}
+"""By the kind of a metric target: the label metric_target_type of kube_horizontalpodautoscaler_status_target_metric."""
+_LOOKED_AT: Final = 24 * 3600.0
+"""Seconds before the end in which containers without a request are looked for."""
+
+
+class MetricValues:
+    """What was read of the metrics of one HPA, by their addresses; as in HpaPast."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, Column] = {}
+        self.readings: dict[str, MetricReading] = {}
+        self.unrequested: dict[str, Sequence[str]] = {}
+        self.queues: dict[str, Rates] = {}
+
+
+class _Metric(NamedTuple):
+    hpa: HorizontalPodAutoscaler
+    address: str
+    metric: CompiledMetric
+    values: MetricValues
+
+
+class MetricReader:
+    """Reads the metrics of a few HPAs. `own` has the PromQL of metrics by HPA and address."""
+
+    def __init__(self, answers: Answers, series: Series, grid: TimeGrid, own: Mapping[tuple[Key, str], str]) -> None:
+        self._answers = answers
+        self._series = series
+        self._grid = grid
+        self._own = own
+
+    def read(
+        self, hpas: Sequence[HorizontalPodAutoscaler], replicas: Mapping[Key, Column], status: StatusReader
+    ) -> dict[Key, MetricValues]:
+        """Returns the metrics of each HPA; `replicas` are the counts. A metric that fails says so."""
+        found = {hpa.key: MetricValues() for hpa in hpas}
+        left = []
+        for hpa in hpas:
+            for address, metric in zip(named(hpa), compiled_spec(hpa).metrics, strict=True):
+                each = _Metric(hpa, address, metric, found[hpa.key])
+                try:
+                    self._read(each)
+                except QueryError as error:
+                    self._fail(each, str(error))
+                if address not in each.values.columns and address not in each.values.queues:
+                    left.append(each)
+        if left:
+            self._from_status(left, replicas, status)
+        return found
+
+    def _read(self, each: _Metric) -> None:
+        """Reads a metric from elsewhere than the status, if that is possible."""
+        queue = self._series.queues.get(str(each.hpa.key), {}).get(each.address)
+        own = self._own.get((each.hpa.key, each.address))
+        if queue is not None:
+            self._read_queue(each, queue)
+        elif own is not None:
+            self._keep(each, own, self._summed(own), "the query of its source")
+        elif each.metric.type in (RESOURCE, CONTAINER_RESOURCE) and each.metric.name in _RESOURCES:
+            self._read_resource(each)
+
+    def _read_queue(self, each: _Metric, queue: QueueExpressions) -> None:
+        self._keep(each, queue.messages, self._summed(queue.messages), f"the queue in {self._series.file}")
+        rates = Rates(f"{each.address} published", f"{each.address} acked", queue.per_replica)
+        for name, expression in ((rates.published, queue.published), (rates.acked, queue.acked)):
+            each.values.columns[name] = self._summed(expression)
+        each.values.queues[each.address] = rates
+
+    def _read_resource(self, each: _Metric) -> None:
+        metric = each.metric
+        if metric.kind == UTILIZATION:
+            each.values.unrequested[each.address] = self._unrequested(each)
+            expression = self._utilization(each)
+            self._keep(each, expression, self._summed(expression), "cAdvisor and the requests")
+        elif metric.kind == AVERAGE_VALUE:
+            usage = self._containers(each, "usage")
+            expression = f"sum({usage}) / count(sum by (pod) ({usage}))"
+            self._keep(each, expression, self._summed(expression), "cAdvisor")
+
+    def _utilization(self, each: _Metric) -> str:
+        usage, requests = self._containers(each, "usage"), self._containers(each, "requests")
+        # The usage of a container without a request is no part of a utilization.
+        of = f"{usage} and {requests}" if each.values.unrequested[each.address] else usage
+        return f"100 * sum({of}) / sum({requests} and {usage})"
+
+    def _containers(self, each: _Metric, what: str) -> str:
+        """Returns the expression of the usage or the requests by pod and container, each once."""
+        metric, hpa = each.metric, each.hpa
+        name = f"{metric.name}_{what}"
+        container = metric.query.container if metric.type == CONTAINER_RESOURCE else ""
+        matchers = self._series.pods_of(name, hpa.key.namespace, hpa.spec.scale_target_ref, container)
+        labels = self._series.labels_of(name)
+        # Two exporters, and a container that has just been restarted, have two series.
+        found = f"max by ({labels.pod},{labels.container}) ({self._series.of(name, matchers, self._grid.step)})"
+        for label, plain in ((labels.pod, "pod"), (labels.container, "container")):
+            if label != plain:
+                found = f'label_replace({found},"{plain}","$1","{label}","(.*)")'
+        if (labels.pod, labels.container) != ("pod", "container"):
+            found = f"max by (pod,container) ({found})"
+        return found
+
+    def _unrequested(self, each: _Metric) -> tuple[str, ...]:
+        """Returns the containers that had no request in most hours of the last day in which they had a usage."""
+        usage, requests = self._containers(each, "usage"), self._containers(each, "requests")
+        count = f"count by (container) ({usage})"
+        expression = f"(count by (container) ({usage} unless {requests}) or 0 * {count}) / {count}"
+        step = max(self._grid.step, 3600.0)
+        points = max(1, int(min(_LOOKED_AT, self._grid.end - self._grid.begin) // step))
+        grid = TimeGrid(self._grid.end - (points - 1) * step, step, points)
+        shares = {
+            row.labels.get("container", ""): [value for value in row.values if value is not None]
+            for row in self._answers.ranged(expression, grid)
+        }
+        return tuple(sorted(name for name, known in shares.items() if 2 * sum(known) > len(known)))
+
+    def _summed(self, expression: str) -> list[float | None]:
+        """Returns the sum of the series of an expression."""
+        return merged(self._answers.ranged(f"sum({expression})", self._grid), self._grid.points)
+
+    def _keep(self, each: _Metric, expression: str, column: Column, source: str) -> None:
+        if any(value is not None for value in column):
+            each.values.columns[each.address] = column
+            each.values.readings[each.address] = MetricReading(source, expression)
+        else:
+            self._fail(each, f"no value from {source}", expression)
+
+    def _fail(self, each: _Metric, problem: str, expression: str = "") -> None:
+        each.values.readings[each.address] = MetricReading("", expression, problem)
+
+    def _from_status(self, left: Sequence[_Metric], replicas: Mapping[Key, Column], status: StatusReader) -> None:
+        try:
+            rows = status.rows("values", [each.hpa.key for each in left])
+        except QueryError as error:
+            for each in left:
+                self._fail(each, str(error))
+            return
+        for each in left:
+            found = [row for row in rows.get(each.hpa.key, ()) if _fits(row, each.metric)]
+            if not found:
+                known = each.values.readings.get(each.address, MetricReading("", problem=_NO_QUERY))
+                self._fail(each, f"{known.problem}, nor from the status of the HPA", known.expression)
+            elif _is_ambiguous(each):
+                self._fail(each, "the status of the HPA has another metric of that name, and no sign which is which")
+            else:
+                self._keep_status(each, merged(found), replicas[each.hpa.key])
+
+    def _keep_status(self, each: _Metric, column: Column, replicas: Column) -> None:
+        source = "the status of the HPA"
+        if each.metric.type in (EXTERNAL, OBJECT) and each.metric.kind == AVERAGE_VALUE:
+            column, source = _total(column, replicas), f"{source}, times its replicas"
+        more = f',metric_name="{each.metric.name}",metric_target_type="{_TARGET_TYPES[each.metric.kind]}"'
+        expression = self._series.of("values", self._series.hpas([each.hpa.key]) + more, self._grid.step)
+        self._keep(each, expression, column, source)
+
+
+_NO_QUERY: Final = "no value from a query of its source"
+
+
+def _fits(row: FoundSeries, metric: CompiledMetric) -> bool:
+    """Returns whether a series of the status is of this metric; before 2.17 they do not say which container it is."""
+    labels = row.labels
+    container = metric.query.container if metric.type == CONTAINER_RESOURCE else ""
+    return (
+        labels.get("metric_name") == metric.name
+        and labels.get("metric_target_type") == _TARGET_TYPES.get(metric.kind)
+        and labels.get("container", "") == container
+    )
+
+
+def _is_ambiguous(each: _Metric) -> bool:
+    def identity(metric: CompiledMetric) -> tuple[str, str, str]:
+        return metric.name, metric.kind, metric.query.container if metric.type == CONTAINER_RESOURCE else ""
+
+    return [identity(metric) for metric in compiled_spec(each.hpa).metrics].count(identity(each.metric)) > 1
+
+
+def _total(column: Column, replicas: Column) -> list[float | None]:
+    """Returns averages times the replicas: of a metric with an AverageValue, LoadHistory has the total."""
+    return [
+        None if value is None or not count else value * count for value, count in zip(column, replicas, strict=True)
+    ]
