@@ -15,9 +15,13 @@ REVISION = "deployment.kubernetes.io/revision"
 
 
 def template_hash(template: Object) -> str:
-    """Returns a short, stable name for a pod template (not the hash that kube-controller-manager computes)."""
+    """Returns a short, stable name for a pod template, of the form that kube-controller-manager gives it.
+
+    The number is another one. Source: Kubernetes 1.36, pkg/controller/controller_utils.go: ComputeHash.
+    """
     digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).digest()
-    return "".join(strategy.SUFFIX[byte % len(strategy.SUFFIX)] for byte in digest[:10])
+    digits = str(int.from_bytes(digest[:4]))
+    return "".join(strategy.SUFFIX[ord(digit) % len(strategy.SUFFIX)] for digit in digits)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
