@@ -62,8 +62,10 @@ An optional `files`, a tuple of paths, names the files whose content the instanc
 changes, hpad builds the source anew, and goes on with the former one if that fails. An optional `async prepare()` reads
 them before the first `answer`; it raises AdapterError. Files that are read for each call need neither.
 
-An optional method for commands never runs in a reconcile: `async explain(query) -> str`, the request that the query
-becomes, such as PromQL, as text for people. It raises AdapterError, and returns no secret.
+Two optional methods for commands never run in a reconcile. `async explain(query) -> str` returns the request that the
+query becomes, such as PromQL, as text for people. `async past(query, window) -> PastPromQL` returns the PromQL by which
+a Prometheus that scrapes what the source reads knows the past of the metric; rates in it are over `window`. Both raise
+AdapterError, and return no secret.
 
 Errors and log lines lose the secrets of the settings, and those that `hpad.adapter_http.read_secrets` has read, for
 some time also after a rotation; see `hide` for others. Fields hold secrets by their names, such as `password`, or by
@@ -113,6 +115,7 @@ from hpad.api.sample import ExternalSample as ExternalSample
 from hpad.api.sample import HPAIdentity as HPAIdentity
 from hpad.api.sample import Member as Member
 from hpad.api.sample import ObjectSample as ObjectSample
+from hpad.api.sample import PastPromQL as PastPromQL
 from hpad.api.sample import PodSample as PodSample
 from hpad.api.sample import PodValue as PodValue
 from hpad.api.sample import Query as Query

@@ -158,6 +158,20 @@ class ExternalSample(msgspec.Struct, frozen=True, gc=False):
 Sample = PodSample | ObjectSample | ExternalSample
 
 
+class PastPromQL(msgspec.Struct, frozen=True, gc=False):
+    """PromQL by which a Prometheus knows the past of a metric: the sum of the series of `values` is what the HPA read.
+
+    Of a Pods metric it is the mean of the pods. `published` and `acked` are, of the backlog of a queue, the messages
+    that were published and acknowledged per second; "" for all else. `problem`: why there are no `values`, "" if there
+    are.
+    """
+
+    values: str = ""
+    published: str = ""
+    acked: str = ""
+    problem: str = ""
+
+
 _LONGEST_ERROR: Final = 4096
 """Characters of the message of an error."""
 

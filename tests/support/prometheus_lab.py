@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
+import aiohttp
 import pytest
 
 from hpad.adapter import AdapterError
@@ -68,6 +69,13 @@ def serve(written: str | None = None, **options: str) -> Iterator[PrometheusServ
     asyncio.run(server.start())
     yield server
     asyncio.run(server.stop())
+
+
+async def evaluated(server: PrometheusServer, expression: str, at: int = NOW) -> list[float]:
+    """Returns the values of an expression at a time."""
+    asked = {"query": expression, "time": str(at)}
+    async with aiohttp.ClientSession() as http, http.get(f"{server.url}/api/v1/query", params=asked) as response:
+        return [float(each["value"][1]) for each in (await response.json())["data"]["result"]]
 
 
 def history() -> str:

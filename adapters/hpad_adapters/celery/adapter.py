@@ -2,6 +2,7 @@
 
 import fnmatch
 from collections.abc import Hashable, Mapping, Sequence
+from datetime import timedelta
 from typing import ClassVar, Protocol
 
 import msgspec
@@ -12,6 +13,7 @@ from hpad.adapter import (
     Answer,
     Context,
     Operator,
+    PastPromQL,
     Query,
     Requirement,
     Selector,
@@ -82,6 +84,10 @@ class OverRabbitMQ:
     async def answer(self, asked: Sequence[WantedTasks]) -> list[Answer]:
         """Returns one answer per query; raises AdapterError."""
         return await self._inner.answer([self._translated(each) for each in asked])
+
+    async def past(self, wanted: WantedTasks, window: timedelta) -> PastPromQL:
+        """Returns the PromQL of the queues; raises AdapterError."""
+        return await self._inner.past(self._translated(wanted), window)
 
     def group(self, wanted: WantedTasks) -> Hashable:
         """Returns what the adapter rabbitmq groups the query by."""
@@ -171,6 +177,12 @@ class Celery:
         if not isinstance(parsed, WantedTasks):
             return None
         return _BY_WORD if self._is_by_word(parsed) else self._broker.group(parsed)
+
+    async def past(self, query: Query, window: timedelta) -> PastPromQL:
+        """Returns the PromQL of the queues of RabbitMQ; raises AdapterError, as always for Redis."""
+        if not isinstance(self._broker, OverRabbitMQ):
+            raise AdapterError("Redis exports no series of its queues: write their PromQL into the series file", "spec")
+        return await self._broker.past(self._wanted(query), window)
 
     async def aclose(self) -> None:
         """Closes the connections to the broker."""

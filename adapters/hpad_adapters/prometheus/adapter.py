@@ -5,6 +5,7 @@ Series hold the names of pods, not their labels: so the pods that a target's sel
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 
 import msgspec
 
@@ -17,6 +18,7 @@ from hpad.adapter import (
     Answer,
     ApiReader,
     Context,
+    PastPromQL,
     Query,
     QueryDefinition,
     Selector,
@@ -121,6 +123,17 @@ class Prometheus:
         names = await _pod_names(self._context.api, [query] if self._needs_pods(query) else [])
         (batch,) = batches.planned([await self._entry(query, names)], 1)
         return batch.expression()
+
+    async def past(self, query: Query, window: timedelta) -> PastPromQL:
+        """Returns the PromQL of this query alone, reduced as its answer is; it has its own windows.
+
+        Raises AdapterError, also where hpad picks the rows of pods from the answer by names that are those of today.
+        """
+        await self.prepare()
+        if self._needs_pods(query):
+            text = "the query names no pods by their labels (.PodMatchers), and the pods of the past are not known"
+            raise AdapterError(f'"{query.name}": {text}: write its PromQL into the series file', "spec")
+        return PastPromQL(batches.past(await self._entry(query, {})))
 
     def group(self, query: Query) -> tuple[str, str, str, QueryDefinition | None]:
         """Returns namespace, type, metric name and definition; one request may serve queries that agree in them."""

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 import promql_parser
 
-from hpad.adapter import AdapterError
+from hpad.adapter import OBJECT, AdapterError
 from hpad_adapters.prometheus import queries, samples
 from hpad_adapters.prometheus.queries import QueryEntry
 from hpad_adapters.prometheus.settings import QueryWindow
@@ -135,6 +135,34 @@ def _ranged(expression: str, window: QueryWindow) -> str:
     if window.step:
         return f"({expression})[{window.fetch}:{window.step}]"
     return f"{expression.rstrip()}[{window.fetch}]"
+
+
+_OVER_TIME: Final = {"newest": "last"}
+_SOMETHING: Final = "0 * count(up)"
+"""Zero while the server scrapes anything: its own absence is a gap."""
+
+
+def past(entry: QueryEntry) -> str:
+    """Returns PromQL whose series add up to the value of the entry, or for a metric of pods to their mean.
+
+    Raises AdapterError for an object that only the labels of the answer tell.
+    """
+    (batch,), recipe = planned([entry], 1), entry.recipe
+    text = batch.expression()
+    if recipe.window is not None:
+        last = msgspec.structs.replace(recipe.window, fetch=recipe.window.last)
+        text = f"{_OVER_TIME.get(last.reduce, last.reduce)}_over_time({batch.expression(last)})"
+    if entry.subject and not _SELECTING & recipe.template.variables:
+        raise AdapterError(f'"{entry.query.name}": only the labels of the answer tell the object', "spec")
+    if entry.query.type in queries.OF_PODS:
+        return f"avg({text})" if recipe.reduce == "error" else f"avg({recipe.reduce} by ({entry.item}) ({text}))"
+    if entry.query.type == OBJECT and recipe.reduce not in ("error", "sum"):
+        text = f"{recipe.reduce}({text})"
+    return f"sum({text}) or {_SOMETHING}" if recipe.empty == "zero" else text
+
+
+_SELECTING: Final = frozenset({"LabelMatchers", "LabelValuesByName", "Labels", "Object"})
+"""Variables by which a query selects the described object."""
 
 
 # Whether one PromQL query answers for several values of a label as a query for each value does.

@@ -3,14 +3,15 @@
 import asyncio
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import ClassVar
 
 import msgspec
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, or_error
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, PastPromQL, Query, or_error
 from hpad_adapters import extras
 from hpad_adapters.clearing.goal import GOAL, ClearingGoal
-from hpad_adapters.rabbitmq import settings
+from hpad_adapters.rabbitmq import past, settings
 from hpad_adapters.rabbitmq.amqp import Amqp
 from hpad_adapters.rabbitmq.auto import Auto
 from hpad_adapters.rabbitmq.management import Management
@@ -146,6 +147,13 @@ class RabbitMQ:
         if isinstance(self._reader, Auto) and plan.statistics:
             return f"{read}, with {await self._reader.statistics_from(plan.vhosts[0])}"
         return read
+
+    async def past(self, query: Query, window: timedelta) -> PastPromQL:
+        """Returns the PromQL of the queue in the series of the plugin; rates are over `window`. Raises AdapterError."""
+        plan = self._plan(query)
+        if isinstance(plan, StreamQuery):
+            raise AdapterError("no series has the lag of a group behind a stream: its past cannot be read", "spec")
+        return past.past(plan, window)
 
     async def aclose(self) -> None:
         """Closes the reader's own connections."""

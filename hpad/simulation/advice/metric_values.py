@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
-from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, RESOURCE
+from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, RESOURCE, PastPromQL
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, VALUE, CompiledMetric, compiled_spec
 from hpad.simulation.advice.answers import Answers
 from hpad.simulation.advice.hpa_status import StatusReader, merged
@@ -47,7 +47,9 @@ class _Metric(NamedTuple):
 class MetricReader:
     """Reads the metrics of a few HPAs. `own` has the PromQL of metrics by HPA and address."""
 
-    def __init__(self, answers: Answers, series: Series, grid: TimeGrid, own: Mapping[tuple[Key, str], str]) -> None:
+    def __init__(
+        self, answers: Answers, series: Series, grid: TimeGrid, own: Mapping[tuple[Key, str], PastPromQL]
+    ) -> None:
         self._answers = answers
         self._series = series
         self._grid = grid
@@ -79,16 +81,30 @@ class MetricReader:
         if queue is not None:
             self._read_queue(each, queue)
         elif own is not None:
-            self._keep(each, own, self._summed(own), "the query of its source")
+            self._read_own(each, own)
         elif each.metric.type in (RESOURCE, CONTAINER_RESOURCE) and each.metric.name in _RESOURCES:
             self._read_resource(each)
 
     def _read_queue(self, each: _Metric, queue: QueueExpressions) -> None:
         self._keep(each, queue.messages, self._summed(queue.messages), f"the queue in {self._series.file}")
-        rates = Rates(f"{each.address} published", f"{each.address} acked", queue.per_replica)
+        rates = _rates(each.address, queue.per_replica)
         for name, expression in ((rates.published, queue.published), (rates.acked, queue.acked)):
             each.values.columns[name] = self._summed(expression)
         each.values.queues[each.address] = rates
+
+    def _read_own(self, each: _Metric, own: PastPromQL) -> None:
+        """Reads what the metric's own source asks; of a queue the rates as well, if Prometheus has both."""
+        if own.problem:
+            self._fail(each, f"{_NO_QUERY} ({own.problem})")
+            return
+        self._keep(each, own.values, self._summed(own.values), "the query of its source")
+        if not (each.address in each.values.columns and own.published and own.acked):
+            return
+        columns = [self._summed(expression) for expression in (own.published, own.acked)]
+        if all(any(value is not None for value in column) for column in columns):
+            rates = _rates(each.address)
+            each.values.columns |= zip((rates.published, rates.acked), columns, strict=True)
+            each.values.queues[each.address] = rates
 
     def _read_resource(self, each: _Metric) -> None:
         metric = each.metric
@@ -178,6 +194,10 @@ class MetricReader:
 
 
 _NO_QUERY: Final = "no value from a query of its source"
+
+
+def _rates(address: str, per_replica: float | None = None) -> Rates:
+    return Rates(f"{address} published", f"{address} acked", per_replica)
 
 
 def _fits(row: FoundSeries, metric: CompiledMetric) -> bool:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
+from hpad.api.sample import PastPromQL
 from hpad.api.text import shown
 from hpad.engine.spec import compiled_spec
 from hpad.simulation.advice.answers import LESS, AnswerFolder, Answers
@@ -40,13 +41,13 @@ def _silent(done: int, of: int, samples: int) -> None:
 class ReadingOptions(NamedTuple):
     """How the past is read.
 
-    `own` has the PromQL of metrics whose values other queries have, by HPA and address; the sum of its series is the
-    value. `most_samples` bounds the values of all HPAs together. `cache` is a folder for answers: a command that broke
-    off continues there, with the times of the first attempt, and it is emptied in the end. `progress` is told the HPAs
-    that are read, their number, and the values so far.
+    `own` has the PromQL of metrics that hpad's own sources have, by HPA and address, or why they have none.
+    `most_samples` bounds the values of all HPAs together. `cache` is a folder for answers: a command that broke off
+    continues there, with the times of the first attempt, and it is emptied in the end. `progress` is told the HPAs that
+    are read, their number, and the values so far.
     """
 
-    own: Mapping[tuple[Key, str], str] = {}
+    own: Mapping[tuple[Key, str], PastPromQL] = {}
     most_samples: int = 100_000_000
     cache: Path | None = None
     progress: Callable[[int, int, int], None] = _silent

@@ -1,0 +1,142 @@
+"""The PromQL by which the past of External, Pods and Object metrics is known, from the sources of hpad's settings."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from hpad.adapter import EXTERNAL, OBJECT, PODS, AdapterError, HPAIdentity, PastPromQL, Query
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
+from hpad.api.selector import Selector
+from hpad.cli import metric_request, offline
+from hpad.cli.metric_request import MetricRequest
+from hpad.engine.addresses import addresses
+from hpad.engine.spec import CompiledMetric, compiled_spec
+from hpad.settings import Settings, SourceSettings
+from hpad.sources import manager, plugins
+
+Place = tuple[Key, str]
+"""An HPA and the address of one of its metrics."""
+_LONGEST: Final = 30.0
+"""Seconds that calls of one source may fail for; then its last error stands for the rest."""
+_NO_SELECTOR: Final = "the labels of the pods of its target are not known: write its PromQL into the series file"
+
+
+async def own_queries(
+    settings: Settings,
+    hpas: Sequence[HorizontalPodAutoscaler],
+    make: plugins.Contexts,
+    window: timedelta,
+    selectors: Mapping[Key, Selector] | None = None,
+) -> dict[Place, PastPromQL]:
+    """Returns the PromQL of each metric that a source of the settings answers, or why there is none.
+
+    Metrics of no configured source are left out. Rates are over `window`, unless a query has its own. `selectors`
+    select the pods of targets, which Pods metrics need. Reads no value: only a source whose rules have to look for the
+    names of series asks its server for these.
+    """
+    if not settings.sources:
+        return {}
+    asked: dict[str, list[_Asked]] = {}
+    async with offline.gatherer(settings, make) as gatherer:
+        for hpa in hpas:
+            for each in _asked(gatherer, settings, hpa, selectors or {}):
+                asked.setdefault(each.request.source.name, []).append(each)
+    found: dict[Place, PastPromQL] = {}
+    for each_source in asked.values():
+        found |= await _answers(each_source, make, window)
+    return found
+
+
+class _Asked(NamedTuple):
+    """A metric that a source answers; `problem`: why it cannot be asked for, "" if it can."""
+
+    place: Place
+    request: MetricRequest
+    problem: str = ""
+
+
+def _asked(
+    gatherer: manager.Gatherer,
+    settings: Settings,
+    hpa: HorizontalPodAutoscaler,
+    selectors: Mapping[Key, Selector],
+) -> list[_Asked]:
+    metrics = compiled_spec(hpa).metrics
+    made = (
+        _one(gatherer, settings, (hpa.key, address), _query(metric, selectors.get(hpa.key)), hpa)
+        for address, metric in zip(addresses(metrics), metrics, strict=True)
+        if metric.type in (EXTERNAL, OBJECT, PODS) and metric.error is None
+    )
+    return [each for each in made if each is not None]
+
+
+def _query(metric: CompiledMetric, pods: Selector | None) -> Query:
+    return msgspec.structs.replace(metric.query, pods=pods) if metric.of_pods else metric.query
+
+
+def _one(
+    gatherer: manager.Gatherer, settings: Settings, place: Place, query: Query, hpa: HorizontalPodAutoscaler
+) -> _Asked | None:
+    """Returns the metric with its source; None if no source of the settings has it."""
+    try:
+        name, handed, problem = gatherer.source_of(query), query, ""
+    except AdapterError:
+        return None
+    source = next((each for each in settings.sources if each.name == name), None)
+    if source is None:  # the metrics APIs of the cluster, which remember nothing
+        return None
+    try:
+        handed = gatherer.handed(query)
+    except AdapterError as error:
+        problem = error.message
+    if query.type == PODS and query.pods is None:
+        problem = _NO_SELECTOR
+    return _Asked(place, MetricRequest(source, query, HPAIdentity.of(hpa), handed), problem)
+
+
+async def _answers(asked: Sequence[_Asked], make: plugins.Contexts, window: timedelta) -> dict[Place, PastPromQL]:
+    """Returns the answers of one source."""
+    found, failed, last = dict[Place, PastPromQL](), 0.0, PastPromQL()
+    for each in asked:
+        began = make.clock.monotonic()
+        if each.problem:
+            found[each.place] = PastPromQL(problem=each.problem)
+            continue
+        if failed < _LONGEST:
+            last = await _answer(each.request, make, window)
+            failed += make.clock.monotonic() - began if last.problem else 0.0
+        found[each.place] = last
+    return found
+
+
+async def _answer(request: MetricRequest, make: plugins.Contexts, window: timedelta) -> PastPromQL:
+    source = request.source
+    try:
+        # Built for each metric: its errors lose the secrets of the source where its block ends.
+        async with offline.adapter(source, make) as adapter:
+            past: Any = getattr(adapter, "past", None)
+            if past is None:
+                return PastPromQL(problem=_unknown(source))
+            return await _asked_for(past, metric_request.for_hpa(adapter, request), window)
+    except AdapterError as error:
+        return PastPromQL(problem=error.message)
+
+
+async def _asked_for(past: Any, query: Query, window: timedelta) -> PastPromQL:
+    try:
+        answer = await past(query, window)
+    except AdapterError:
+        raise
+    except Exception:  # noqa: BLE001 - foreign code may raise anything, and its text may hold a secret
+        raise AdapterError("its adapter raised an exception, a bug of the adapter", "bug") from None
+    if not isinstance(answer, PastPromQL) or not answer.values:
+        raise AdapterError("its adapter answered no PromQL, a bug of the adapter", "bug")
+    return answer
+
+
+def _unknown(source: SourceSettings) -> str:
+    text = f'the source "{source.name}" (adapter {source.adapter}) does not know which series hold its past'
+    return f"{text}: write their PromQL into the series file"
