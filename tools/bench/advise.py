@@ -105,42 +105,65 @@ def _advise(home: Path, url: str, span: Span, further: list[str]) -> Run:
     started = time.perf_counter()
     with (home / "answer.out").open("wb") as out, (home / "errors.out").open("wb") as errors:
         process = subprocess.Popen(command, stdout=out, stderr=errors)
-        with _watched(process.pid) as most:
-            _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        with _watched(process.pid) as seen:
+            process.wait()
     wall = time.perf_counter() - started
     if process.returncode:
         raise RuntimeError((home / "errors.out").read_text(encoding="utf-8")[-3000:])
     answer = json.loads((home / "answer.out").read_text(encoding="utf-8"))
-    return Run(wall, usage.ru_utime + usage.ru_stime, most[0], answer)
+    return Run(wall, sum(seen.cpu.values()), seen.memory, answer)
+
+
+class _Seen:
+    """What was seen of a process and its descendants: the highest memory in bytes, and CPU seconds by process."""
+
+    def __init__(self) -> None:
+        self.memory = 0.0
+        self.cpu: dict[int, float] = {}
+
+    def look(self, pid: int) -> None:
+        pids = _tree(pid)
+        self.memory = max(self.memory, sum(map(_proportional, pids)))
+        for each in pids:
+            with contextlib.suppress(OSError):
+                self.cpu[each] = _own_cpu(each)
 
 
 @contextlib.contextmanager
-def _watched(pid: int) -> Iterator[list[float]]:
-    """Yields a list with the highest memory in bytes of a process and its children, shared pages counted once."""
-    most, ended = [0.0], threading.Event()
+def _watched(pid: int) -> Iterator[_Seen]:
+    """Looks at a process and its descendants every quarter of a second; yields what it sees.
+
+    What a process does after the last look is not seen. Workers are no children of hpad's own that it waits for.
+    """
+    seen, ended = _Seen(), threading.Event()
 
     def watch() -> None:
         while not ended.wait(0.25):
-            most[0] = max(most[0], sum(map(_proportional, _tree(pid))))
+            seen.look(pid)
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
-        yield most
+        yield seen
     finally:
         ended.set()
         thread.join()
 
 
 def _tree(pid: int) -> list[int]:
-    """Returns a process and its descendants."""
+    """Returns a process and its descendants; those of a fork server are among them."""
     found = [pid]
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in (task / "children").read_text().split():
                 found += _tree(int(child))
     return found
+
+
+def _own_cpu(pid: int) -> float:
+    """Returns user and system time of a process without its children (proc_pid_stat(5), fields 14 and 15)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def _proportional(pid: int) -> float:
