@@ -12,7 +12,7 @@ def assess(past: HpaPast, options: AdviceOptions) -> Assessment:
     model = rerun.LoadModel.of(past, options)
     now = None if model is None else rerun.rerun(past.hpa, model)
     trusted = trust.judged(past, now)
-    found = findings.found(past, known, now, trusted)
+    found = findings.found(past, known, now, trusted, options.tunables)
     chosen = None
     if model is not None and now is not None and trusted.level is not Level.POOR:
         chosen = choice.choose(model, known, found, now, trusted)

@@ -48,8 +48,12 @@ class Severity(enum.StrEnum):
 
 
 class FoundFault(msgspec.Struct, frozen=True):
-    """One fault of one HPA. `text` is a sentence with the figures that show it, without the name of the HPA."""
+    """One fault of one HPA. `text` is a sentence with the figures that show it, without the name of the HPA.
+
+    `brief` is its core for a line of 100 characters; "" where the text is short enough.
+    """
 
     fault: HpaFault
     severity: Severity
     text: str
+    brief: str = ""

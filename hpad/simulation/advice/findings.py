@@ -1,15 +1,58 @@
-"""The faults that the facts of an HPA show."""
+"""The faults that the record of an HPA shows: causes, not their consequences."""
 
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from hpad.engine.view import Tunables
+from hpad.simulation.advice import broken, calm, shortage, waste
 from hpad.simulation.advice.assessment import Facts, ModelTrust
+from hpad.simulation.advice.case import Case
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.past import HpaPast
+from hpad.simulation.advice.record import record_of
 from hpad.simulation.advice.rerun import Rerun
 
+_ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+_FINDERS: Final[Sequence[Callable[[Case], Iterator[FoundFault]]]] = (
+    broken.requests_missing,
+    broken.metric_failing,
+    broken.equal_bounds,
+    broken.goal_below_one_pod,
+    shortage.at_maximum,
+    shortage.too_slow,
+    shortage.goal_high,
+    calm.restless,
+    waste.idle_minimum,
+    waste.goal_low,
+    waste.window_useless,
+)
+EXPLAINS: Final[Mapping[HpaFault, frozenset[HpaFault]]] = {
+    # It does not scale at all: counts and goals say nothing about the other settings.
+    HpaFault.MINIMUM_IS_MAXIMUM: frozenset(HpaFault) - {HpaFault.REQUESTS_MISSING, HpaFault.METRIC_FAILING},
+    # It grows to the maximum and stays there.
+    HpaFault.GOAL_BELOW_ONE_POD: frozenset({HpaFault.AT_MAXIMUM, HpaFault.GOAL_HIGH, HpaFault.POLICY_SLOW}),
+    # The goal sets the count, the minimum only its end.
+    HpaFault.GOAL_LOW: frozenset({HpaFault.IDLE_MINIMUM}),
+    # A load above its goal for want of replicas says nothing about the goal.
+    HpaFault.AT_MAXIMUM: frozenset({HpaFault.GOAL_HIGH}),
+    HpaFault.POLICY_SLOW: frozenset({HpaFault.GOAL_HIGH}),
+    HpaFault.QUEUE_SLOW: frozenset({HpaFault.GOAL_HIGH}),
+    HpaFault.FLAPPING: frozenset({HpaFault.GOAL_HIGH}),
+    HpaFault.WINDOW_SHORT: frozenset({HpaFault.GOAL_HIGH}),
+}
+"""The faults that are consequences of another one."""
 
-def found(past: HpaPast, facts: Facts, now: Rerun | None, trust: ModelTrust) -> tuple[FoundFault, ...]:
-    """Returns the faults, the most severe first."""
-    spec = past.hpa.spec
-    if spec.min_replicas == spec.max_replicas:
-        text = f"minReplicas and maxReplicas are both {spec.max_replicas}, so it never scales"
-        return (FoundFault(HpaFault.MINIMUM_IS_MAXIMUM, Severity.WARNING, text),)
-    return ()
+
+def found(
+    past: HpaPast, facts: Facts, now: Rerun | None, trust: ModelTrust, tunables: Tunables | None = None
+) -> tuple[FoundFault, ...]:
+    """Returns the faults, the most severe first, and of equal ones the cause that leaves the least to judge."""
+    case = Case(past, facts, record_of(past, tunables or Tunables()), now, trust)
+    every = list(itertools.chain.from_iterable(finder(case) for finder in _FINDERS))
+    explained: set[HpaFault] = set()
+    for each in every:
+        if each.severity is not Severity.NOTE and each.fault not in explained:
+            explained |= EXPLAINS.get(each.fault, frozenset()) - {each.fault}
+    kept = [each for each in every if each.fault not in explained]
+    return tuple(sorted(kept, key=lambda each: _ORDER.index(each.severity)))

@@ -42,7 +42,8 @@ def per_day(count: int, seconds: float) -> str:
 def rounded(seconds: float) -> str:
     """Returns a duration, in days from two days on, in whole minutes if it is longer than ten."""
     if seconds >= 2 * _DAY:
-        return f"{seconds / _DAY:.0f}d" if seconds % _DAY < 1800 or seconds >= 10 * _DAY else f"{seconds / _DAY:.1f}d"
+        decimals = 0 if seconds >= 10 * _DAY else 1
+        return f"{seconds / _DAY:.{decimals}f}d".replace(".0d", "d")
     return span(round(seconds / 60) * 60 if seconds >= _SOME else round(seconds))
 
 

@@ -1,0 +1,90 @@
+"""Faults that keep an HPA from scaling at all: requests missing, metrics failing, equal bounds, goals below one pod."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from hpad.engine.spec import UTILIZATION
+from hpad.engine.words import names, percent
+from hpad.simulation.advice.case import Case, amount
+from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.record import SCALING_ACTIVE
+from hpad.simulation.advice.words import rounded
+
+MINUTE: Final = 60.0
+FAILED: Final = 30 * MINUTE
+"""Metrics that fail for less in all are those of a restart or a new HPA."""
+FAILED_AT_ONCE: Final = 10 * MINUTE
+"""Shorter failures are passed over by the next period, unless there are many of them."""
+FAILED_OFTEN: Final = 0.01
+FAILED_MOSTLY: Final = 0.25
+"""An HPA that cannot read its metrics for a quarter of the time does not do its job."""
+OVERLOADED: Final = 0.02
+"""An HPA with equal bounds does harm if its pods are above the goal for longer: half an hour a day."""
+_EXPLAINED: Final = frozenset({"FailedGetResourceMetric", "FailedGetContainerResourceMetric", SCALING_ACTIVE})
+"""The reasons of a failure that a missing request explains."""
+
+
+def requests_missing(case: Case) -> Iterator[FoundFault]:
+    """Yields the utilization whose pods lack a request for it."""
+    for address, containers in case.facts.unrequested.items():
+        metric = case.metrics.get(address)
+        if metric is None or metric.kind != UTILIZATION or not containers:
+            continue
+        several = len(containers) > 1
+        who = f"container{'s' if several else ''} {names(containers)} {'have' if several else 'has'}"
+        brief = f"{who} no {metric.name} request, which a utilization needs"
+        text = f"{brief}: Kubernetes cannot tell the {metric.name} utilization of such a pod"
+        if case.facts.unread:
+            text += f"; metrics failed for {rounded(case.facts.unread)}"
+        works = any(ratio is not None for ratio in case.record.ratios.get(address, ())) and not case.facts.unread
+        yield FoundFault(HpaFault.REQUESTS_MISSING, Severity.WARNING if works else Severity.ERROR, text, brief)
+
+
+def metric_failing(case: Case) -> Iterator[FoundFault]:
+    """Yields the failure to read metrics that no missing request explains."""
+    facts, record = case.facts, case.record
+    if any(requests_missing(case)) and facts.failing.keys() <= _EXPLAINED:
+        return
+    often = case.share(facts.unread)
+    if facts.unread < FAILED or (record.longest(record.failing) < FAILED_AT_ONCE and often < FAILED_OFTEN):
+        return
+    reason = max(facts.failing, key=lambda each: (facts.failing[each], each != SCALING_ACTIVE))
+    lasting, several = record.failing[-1], len(case.metrics) > 1
+    severity = Severity.ERROR if often >= FAILED_MOSTLY or lasting else Severity.WARNING
+    what = "the HPA was inactive" if reason == SCALING_ACTIVE else f"{reason}"
+    brief = f"{what} for {rounded(facts.unread)}, {percent(often)} of the time"
+    longest = record.longest(record.failing)
+    text = f"{brief}, {rounded(longest)} without a break{', and still at the end' if lasting else ''}"
+    text += f": it could not read {'all its metrics' if several else 'its metric'}, and did not scale"
+    text += " down meanwhile" if several else " meanwhile"
+    yield FoundFault(HpaFault.METRIC_FAILING, severity, text, brief)
+
+
+def equal_bounds(case: Case) -> Iterator[FoundFault]:
+    """Yields that the HPA never scales, with what its metrics asked for."""
+    spec, facts = case.spec, case.facts
+    if spec.min_replicas != spec.max_replicas:
+        return
+    brief = text = f"minReplicas and maxReplicas are both {spec.max_replicas}, so it never scales"
+    above = facts.above_goal or 0.0
+    asked = [count for count in case.record.asked if count is not None]
+    if asked:
+        wanted = f"{min(asked)} to {max(asked)}" if min(asked) < max(asked) else f"{max(asked)}"
+        text += f"; its metrics asked for {wanted}"
+    if above >= OVERLOADED * facts.seconds and above:
+        text += f", and were above their goals for {rounded(above)}"
+        yield FoundFault(HpaFault.MINIMUM_IS_MAXIMUM, Severity.ERROR, text, brief)
+    else:
+        yield FoundFault(HpaFault.MINIMUM_IS_MAXIMUM, Severity.WARNING, text, brief)
+
+
+def goal_below_one_pod(case: Case) -> Iterator[FoundFault]:
+    """Yields metrics that are above their goals whatever the count."""
+    for address in case.facts.exceeded:
+        metric, column = case.metrics[address], case.record.ratios[address]
+        least = min(ratio for ratio in column if ratio is not None)
+        counts = f"{case.facts.lowest} to {case.facts.highest}"
+        with_any = f"with {counts} replicas alike" if case.facts.lowest < case.facts.highest else "all the time"
+        brief = f"each pod exceeds the {address} goal of {amount(metric, 1)} however many there are"
+        text = f"{brief}: {address} was never below {amount(metric, least)}, {with_any}, so it only ever grows"
+        yield FoundFault(HpaFault.GOAL_BELOW_ONE_POD, Severity.ERROR, text, brief)

@@ -1,0 +1,115 @@
+"""Faults of an HPA that does not come to rest: flapping, and windows that are too short."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Final
+
+from hpad.simulation.advice import rescales
+from hpad.simulation.advice.case import Case
+from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.words import per_day, rounded
+
+TEETH: Final = 8
+"""Turns of a sawtooth, up and down: fewer are what a restless hour or a release looks like."""
+TEETH_PER_DAY: Final = 12
+"""Turns of all sawteeth: fewer cost nothing worth a change."""
+REGRETS_PER_DAY: Final = 6
+"""Scale-downs that were needed again soon after: one in four hours."""
+REGRETTED: Final = 1 / 3
+"""The share of all scale-downs from which on they are the rule."""
+SWING: Final = 0.3
+"""A load whose mean over five minutes moves by this part of a sawtooth has a part in it."""
+_SMOOTH: Final = 300.0
+_DEFAULT_WINDOW: Final = 300.0
+
+
+def restless(case: Case) -> Iterator[FoundFault]:
+    """Yields flapping, and a window that is too short.
+
+    A sawtooth under a load that stays is flapping. Where the load itself goes down and up, the window of scale-downs
+    should have bridged it. Where a load that moves a little becomes a long sawtooth, both are named.
+    """
+    teeth = sum(map(len, rescales.series(case.legs)))
+    longest = case.facts.sawtooth
+    flapping = longest is not None and longest.rescales >= TEETH and case.per_day(teeth) >= TEETH_PER_DAY
+    yield from _short(case, flapping=flapping)
+    if flapping:
+        yield _flapping(case, teeth)
+
+
+def _flapping(case: Case, teeth: int) -> FoundFault:
+    tooth = case.facts.sawtooth
+    assert tooth is not None
+    range_ = f"between {tooth.lowest} and {tooth.highest} replicas"
+    brief = f"up and down {per_day(teeth, case.facts.seconds)} times a day {range_}"
+    length = (tooth.end - tooth.begin).total_seconds()
+    text = f"{brief}, the longest sawtooth {tooth.rescales} turns in {rounded(length)}"
+    needed = [load for load in _loads(case) if load is not None]
+    if needed:
+        text += f"; the load then was one for {_plain(min(needed))} to {_plain(max(needed))} replicas"
+    if _window(case) < _DEFAULT_WINDOW:
+        text += f", and the scale-down window is {rounded(_window(case))}"
+    return FoundFault(HpaFault.FLAPPING, Severity.WARNING, text, brief)
+
+
+def _short(case: Case, *, flapping: bool) -> Iterator[FoundFault]:
+    downs, regretted = sum(not leg.up for leg in case.legs), case.facts.regretted
+    if case.per_day(regretted) < REGRETS_PER_DAY or regretted < max(REGRETTED * downs, TEETH / 2):
+        return
+    swing = _swing(case)
+    if (swing is None or swing < SWING) and (flapping or _window(case) >= _DEFAULT_WINDOW):
+        return
+    window, each = rounded(_window(case)), per_day(regretted, case.facts.seconds)
+    brief = f"the scale-down window of {window} is short: {regretted} of {downs} scale-downs were soon undone"
+    text = f"{brief}, within ten minutes, {each} times a day; a longer window would have kept the replicas"
+    yield FoundFault(HpaFault.WINDOW_SHORT, Severity.WARNING, text, brief)
+
+
+def _window(case: Case) -> float:
+    behavior = case.spec.behavior
+    window = None if behavior is None else behavior.down.window
+    return _DEFAULT_WINDOW if window is None else window.total_seconds()
+
+
+def _loads(case: Case) -> list[float | None]:
+    """Returns the mean load around each moment of the longest sawtooth, in replicas."""
+    tooth, record = case.facts.sawtooth, case.record
+    if tooth is None or not record.step:
+        return []
+    begin, end = tooth.begin.timestamp(), tooth.end.timestamp()
+    inside = [load for at, load in zip(record.begins, record.load, strict=True) if begin <= at <= end]
+    width = max(1, round(_SMOOTH / record.step))
+    parts = [inside[at : at + width] for at in range(max(0, len(inside) - width + 1))]
+    means = [[load for load in part if load is not None] for part in parts]
+    return [sum(known) / len(known) if known else None for known in means]
+
+
+def _swing(case: Case) -> float | None:
+    """Returns how much of a tooth the load asks for; None where that is not known, or without a sawtooth.
+
+    Without a sawtooth the turns are apart, and the load was there for each.
+    """
+    tooth = case.facts.sawtooth
+    if tooth is None:
+        return _moved(case)
+    known = sorted(load for load in _loads(case) if load is not None)
+    if not known:
+        return None
+    return (known[-1 - len(known) // 20] - known[len(known) // 20]) / (tooth.highest - tooth.lowest)
+
+
+def _moved(case: Case) -> float | None:
+    """Returns the median change of the load between a scale-down and the scale-up after it, per change of the count."""
+    record = case.record
+    at = dict(zip(record.begins, record.load, strict=True))
+    moved = [
+        (up - down) / (two.after - two.before)
+        for one, two in itertools.pairwise(case.legs)
+        if not one.up and two.up
+        if (down := at.get(one.begin)) is not None and (up := at.get(two.begin)) is not None
+    ]
+    return sorted(moved)[len(moved) // 2] if moved else None
+
+
+def _plain(load: float) -> str:
+    return f"{load:.0f}" if load >= 10 else f"{load:.1f}"

@@ -1,0 +1,169 @@
+"""Faults that leave a load above its goal: at the maximum, held back by policies, a slow queue, a goal without room."""
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from hpad.engine.behavior import DISABLED, MIN_CHANGE, PERCENT, DirectionRules
+from hpad.engine.spec import UTILIZATION
+from hpad.engine.words import percent
+from hpad.simulation.advice import facts as own
+from hpad.simulation.advice.case import Case, Moments
+from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.record import goal_of
+from hpad.simulation.advice.words import days, rounded
+
+MINUTE: Final = 60.0
+HOUR: Final = 3600.0
+LEAST: Final = 15 * MINUTE
+"""Less in all is no reason to change anything, however short the past is."""
+LONG: Final = HOUR
+"""Above the goal for so long without a break is no peak that passes."""
+STARVED: Final = 0.02
+"""At the maximum and above the goal for half an hour a day: users notice."""
+STARVED_MOSTLY: Final = 0.05
+"""At the maximum and above the goal for more than an hour a day: the load is not served."""
+FAR_ABOVE: Final = 1.3
+"""A load of so many times what the count is for is not served, whatever room the goal leaves."""
+FULL: Final = 0.05
+"""At the maximum for so long, though within the goals, there is no room for more load."""
+FULL_MOSTLY: Final = 0.5
+"""Where metrics are not known: a count that is mostly at the maximum is kept there by the maximum."""
+HELD: Final = 0.01
+"""Fewer replicas than asked for, for a quarter of an hour a day: a slow ramp each morning."""
+HOT: Final = 90.0
+"""Percent of the request from which on a pod has no room left while more are started."""
+HIGH_GOAL: Final = 85
+"""From this goal on, in percent of the request, pods may stay HOT within the tolerance of 10 %."""
+HOT_OFTEN: Final = 0.05
+"""An hour a day and more without room in the pods, although replicas could be added."""
+ABOVE_OFTEN: Final = 0.10
+"""Above the goal for more than two hours a day although nothing holds the count back: each rise comes too fast."""
+
+
+def at_maximum(case: Case) -> Iterator[FoundFault]:
+    """Yields that the maximum keeps the load above its goal; as a note that there is no room left."""
+    record, facts = case.record, case.facts
+    starved = [each and reads for each, reads in zip(own.starved(record), case.reads, strict=True)]
+    seconds, longest = record.time(starved), record.longest(starved)
+    if seconds >= max(LEAST, STARVED * facts.seconds) or longest >= LONG:
+        yield _starved(case, starved, seconds, longest)
+    elif facts.at_maximum >= max(LEAST, FULL * facts.seconds):
+        yield from _full(case)
+
+
+def _starved(case: Case, starved: Moments, seconds: float, longest: float) -> FoundFault:
+    reading, asked, high = case.leading(starved), case.asked(starved) or 0, case.spec.max_replicas
+    severe = case.share(seconds) >= STARVED_MOSTLY or (reading is not None and reading.ratio >= FAR_ABOVE)
+    brief = f"at the maximum of {high} for {rounded(seconds)}; the metrics asked for up to {asked}"
+    text = f"at the maximum of {high} for {rounded(seconds)} of {days(case.facts.seconds)}, {rounded(longest)} without"
+    text += f" a break, with {case.values(starved)}: the metrics asked for up to {asked}"
+    return FoundFault(HpaFault.AT_MAXIMUM, Severity.ERROR if severe else Severity.WARNING, text, brief)
+
+
+def _full(case: Case) -> Iterator[FoundFault]:
+    facts, high = case.facts, case.spec.max_replicas
+    brief = (
+        f"at the maximum of {high} for {rounded(facts.at_maximum)}, {percent(case.share(facts.at_maximum))} of the time"
+    )
+    if facts.above_goal is not None:
+        text = f"{brief}, within its goals: there is no room for more load"
+        yield FoundFault(HpaFault.AT_MAXIMUM, Severity.NOTE, text, brief)
+        return
+    text = f"{brief}, {rounded(facts.longest_at_maximum)} without a break; what the metrics asked for is not known"
+    mostly = case.share(facts.at_maximum) >= FULL_MOSTLY
+    yield FoundFault(HpaFault.AT_MAXIMUM, Severity.WARNING if mostly else Severity.NOTE, text, brief)
+
+
+def too_slow(case: Case) -> Iterator[FoundFault]:
+    """Yields that the count stays below what the metrics ask for: by a policy or window, or for a queue."""
+    record = case.record
+    held = own.held_back(record)
+    seconds, longest = record.time(held), record.longest(held)
+    if seconds < max(LEAST, min(HELD * case.facts.seconds, LONG)):
+        return
+    queue = sum(not of_pods for of_pods in case.of_pods(held)) * 2 > sum(held)
+    asked, reading = case.asked(held) or 0, case.leading(held)
+    severe = reading is not None and reading.ratio >= FAR_ABOVE and seconds >= LONG
+    severity = Severity.ERROR if severe else Severity.WARNING
+    rule = _restraint(case, held)
+    what = f"with {case.values(held)}: the metrics asked for up to {asked}, {case.spec.max_replicas} are allowed"
+    if rule:
+        brief = f"{rule} held scale-ups back for {rounded(seconds)}"
+        text = f"{brief}, {rounded(longest)} at a time, {what}"
+        yield FoundFault(HpaFault.POLICY_SLOW, severity, text, brief)
+    if queue:
+        brief = f"the queue stayed above its goal for {rounded(seconds)} below the maximum"
+        text = f"{brief}, {rounded(longest)} at a time, {what}"
+        # A policy is the cause, and the queue is what it does.
+        yield FoundFault(HpaFault.QUEUE_SLOW, Severity.NOTE if rule else severity, text, brief)
+
+
+def _restraint(case: Case, held: Moments) -> str:
+    """Names what in the spec kept scale-ups back in half of these moments or more; "" if nothing did."""
+    behavior = case.spec.behavior
+    if behavior is None:
+        return ""
+    rules = behavior.up
+    if rules.select == DISABLED:
+        return "scaleUp is disabled and"
+    pairs = zip(case.record.counts, case.record.asked, held, strict=True)
+    limited = [_reach(rules, count) < (asked or 0) for count, asked, each in pairs if each]
+    if sum(limited) * 2 >= len(limited):
+        joined = (" and " if rules.select == MIN_CHANGE else " or ").join(map(str, rules.policies))
+        return f"the scale-up policies ({joined})"
+    if rules.window is not None and rules.window.total_seconds() > 0:
+        return f"the scale-up window of {rounded(rules.window.total_seconds())}"
+    return ""
+
+
+def _reach(rules: DirectionRules, count: int) -> float:
+    """Returns the count that the policies allow within the REACTION."""
+    found = []
+    for policy in rules.policies:
+        times = math.ceil(own.REACTION / policy.period) if policy.period else 1
+        if policy.type == PERCENT:
+            found.append(math.ceil(count * (1 + policy.value / 100) ** min(times, 20)))
+        else:
+            found.append(count + policy.value * times)
+    return (min if rules.select == MIN_CHANGE else max)(found, default=math.inf)
+
+
+def goal_high(case: Case) -> Iterator[FoundFault]:
+    """Yields a goal that leaves pods no room before more are there, although replicas could be added."""
+    record, facts = case.record, case.facts
+    room = [
+        reads and (high is None or count < high)
+        for reads, count, high in zip(case.reads, record.counts, record.highest, strict=True)
+    ]
+    for address, column in record.ratios.items():
+        metric = case.metrics[address]
+        if metric.kind != UTILIZATION or goal_of(metric) < HIGH_GOAL:
+            continue
+        goal = goal_of(metric)
+        hot = [each and ratio is not None and ratio * goal > HOT for each, ratio in zip(room, column, strict=True)]
+        seconds = record.time(hot)
+        if seconds >= max(LEAST, HOT_OFTEN * facts.seconds):
+            over = record.time([each and (ratio or 0) * goal > 100 for each, ratio in zip(hot, column, strict=True)])
+            severity = Severity.ERROR if over >= HOT_OFTEN * facts.seconds else Severity.WARNING
+            brief = f"the {metric.name} goal of {goal:.0f} % leaves no room: above 90 % for {rounded(seconds)}"
+            text = f"{brief} of {days(facts.seconds)} although replicas could be added, above 100 % for {rounded(over)}"
+            yield FoundFault(HpaFault.GOAL_HIGH, severity, text, brief)
+            return
+    yield from _rises_too_fast(case, room)
+
+
+def _rises_too_fast(case: Case, room: Moments) -> Iterator[FoundFault]:
+    """Yields that a metric is often above its goal although nothing holds the count back."""
+    record, facts = case.record, case.facts
+    held = own.held_back(record)
+    above = [bool(each and free and not back) for each, free, back in zip(record.above, room, held, strict=True)]
+    seconds, reading = record.time(above), case.leading(above)
+    if reading is None or seconds < max(LEAST, ABOVE_OFTEN * facts.seconds) or facts.held_back:
+        return
+    metric = case.metrics[reading.address]
+    if metric.kind == UTILIZATION and reading.ratio * goal_of(metric) < HOT:
+        return  # the room that the goal leaves is what it is for
+    brief = f"above its goal for {rounded(seconds)} below the maximum: the load rises faster than pods start"
+    text = f"{brief}; with {case.value(reading)}, a lower goal would leave room for it"
+    yield FoundFault(HpaFault.GOAL_HIGH, Severity.WARNING, text, brief)

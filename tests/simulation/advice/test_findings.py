@@ -1,0 +1,274 @@
+"""Faults: those of the cast are named and nothing else is an error or a warning; what is at the border is not."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from support.advice_cast import CPU, FAULTY, GOOD, QUEUE, WEEK, past_of
+from support.advice_pasts import DAY, HOUR, MINUTE, bursts, daily, flat, lived, noisy, painted, spec
+from support.engine import external, object_metric, pods_metric, resource
+
+from hpad.engine.view import Tunables
+from hpad.simulation.advice import facts, findings
+from hpad.simulation.advice.assessment import Figures, Level, ModelTrust
+from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.past import HpaPast
+from hpad.simulation.advice.rerun import Rerun
+
+FAIR = ModelTrust(0.9, Level.FAIR, "")
+ALSO = {
+    # A load that swings within minutes is a sawtooth as well.
+    "window_short_between_jobs": {HpaFault.FLAPPING},
+}
+
+
+def faults(past: HpaPast, now: Rerun | None = None, trust: ModelTrust = FAIR) -> tuple[FoundFault, ...]:
+    return findings.found(past, facts.facts_of(past, Tunables()), now, trust)
+
+
+def severe(past: HpaPast) -> list[HpaFault]:
+    """Returns the faults that are errors or warnings."""
+    return [each.fault for each in faults(past) if each.severity is not Severity.NOTE]
+
+
+def text(past: HpaPast, fault: HpaFault) -> str:
+    return next(each.text for each in faults(past) if each.fault is fault)
+
+
+@functools.cache
+def of_cast(make: Callable[[], HpaPast]) -> tuple[FoundFault, ...]:
+    return faults(past_of(make))
+
+
+@pytest.mark.parametrize("make", FAULTY, ids=lambda make: make.__name__)
+def test_a_planted_fault_is_named_and_no_other_one(make: Callable[[], HpaPast]) -> None:
+    found = [each.fault for each in of_cast(make) if each.severity is not Severity.NOTE]
+    assert FAULTY[make] in found
+    assert {*found} - {FAULTY[make]} == ALSO.get(make.__name__, set())
+
+
+@pytest.mark.parametrize("make", GOOD, ids=lambda make: make.__name__)
+def test_no_good_hpa_is_accused(make: Callable[[], HpaPast]) -> None:
+    assert [each.fault for each in of_cast(make) if each.severity is not Severity.NOTE] == []
+
+
+@pytest.mark.parametrize("make", [*FAULTY, *GOOD], ids=lambda make: make.__name__)
+def test_texts_are_sentences_and_the_core_is_short(make: Callable[[], HpaPast]) -> None:
+    for each in of_cast(make):
+        assert len(each.brief or each.text) <= 100
+        assert not each.text.endswith(".")
+
+
+def _first(past: HpaPast) -> FoundFault:
+    return faults(past)[0]
+
+
+def test_three_hours_a_day_at_the_maximum_and_forty_percent_above_the_goal() -> None:
+    # Each day from 12:00 to 15:00 CPU is at 84 % with 10 replicas: 84 / 60 * 10 = 14.
+    values = [84.0 if 720 <= index % 1440 < 900 else 50.0 for index in range(WEEK)]
+    counts = [10.0 if 720 <= index % 1440 < 900 else 6.0 for index in range(WEEK)]
+    found = _first(painted(spec(CPU, high=10), counts, {"cpu": values}))
+    assert (found.fault, found.severity) == (HpaFault.AT_MAXIMUM, Severity.ERROR)
+    assert found.text == (
+        "at the maximum of 10 for 21h of 7 days, 3h without a break, with cpu at 84 %, goal 60 %: "
+        "the metrics asked for up to 14"
+    )
+
+
+@pytest.mark.parametrize(
+    ("minutes", "value", "severity"),
+    [
+        (20, 65.0, None),  # within the tolerance of 10 %
+        (20, 84.0, None),  # 2.3 hours of the week, 1.4 %
+        (40, 70.0, Severity.WARNING),  # 4.7 hours, 2.8 %
+        (90, 70.0, Severity.ERROR),  # 10.5 hours, 6.3 %
+        (180, 65.0, Severity.NOTE),  # within the tolerance, 12.5 % of the time
+    ],
+)
+def test_how_long_at_the_maximum(minutes: int, value: float, severity: Severity | None) -> None:
+    full = [720 <= index % 1440 < 720 + minutes for index in range(WEEK)]
+    counts = [10.0 if each else 6.0 for each in full]
+    past = painted(spec(CPU, high=10), counts, {"cpu": [value if each else 55.0 for each in full]})
+    assert [each.severity for each in faults(past)] == ([] if severity is None else [severity])
+
+
+def test_at_a_maximum_whose_metrics_are_not_known() -> None:
+    past = painted(spec(QUEUE, high=10), [10] * WEEK)
+    found = _first(past)
+    assert (found.fault, found.severity) == (HpaFault.AT_MAXIMUM, Severity.WARNING)
+    assert "what the metrics asked for is not known" in found.text
+    counts = [10 if index % 1440 < 360 else 4 for index in range(WEEK)]
+    assert severe(painted(spec(QUEUE, high=10), counts)) == []
+
+
+@pytest.mark.parametrize(
+    ("low", "needed", "accused"),
+    [
+        (2, 1, False),  # for availability
+        (3, 1, False),  # one for each zone
+        (10, 2, True),
+        (6, 3, True),  # half of them
+        (6, 4, False),  # a third is room
+    ],
+)
+def test_how_many_idle_replicas_at_the_minimum(low: int, needed: int, accused: bool) -> None:
+    past = painted(spec(CPU, low=low, high=20), [low] * WEEK, {"cpu": needed * 60 / low * 0.97})
+    assert severe(past) == ([HpaFault.IDLE_MINIMUM] if accused else [])
+
+
+def test_an_hour_is_too_short_to_tell_idle_replicas() -> None:
+    assert severe(painted(spec(CPU, low=10, high=20), [10] * 60, {"cpu": 5})) == []
+
+
+def test_idle_replicas_while_the_metric_fails_are_explained_by_that() -> None:
+    past = painted(spec(CPU, low=10, high=20), [10] * WEEK, {"cpu": 5}, failing={"FailedGetResourceMetric": 1})
+    assert severe(past) == [HpaFault.METRIC_FAILING]
+
+
+def test_a_restart_of_the_metrics_server_is_no_fault() -> None:
+    failing = {"FailedGetResourceMetric": [float(index % 1440 < 4) for index in range(WEEK)]}
+    assert severe(painted(spec(CPU), [3] * WEEK, {"cpu": 55}, failing=failing)) == []
+
+
+def test_missing_requests_explain_failing_metrics_but_not_those_of_others() -> None:
+    failing: dict[str, Any] = {"FailedGetResourceMetric": 1}
+    past = painted(spec(CPU), [3] * WEEK, failing=failing, unrequested={"cpu": ("app",)})
+    assert severe(past) == [HpaFault.REQUESTS_MISSING]
+    past = painted(spec(CPU), [3] * WEEK, failing={"FailedGetScale": 1}, unrequested={"cpu": ("app",)})
+    assert severe(past) == [HpaFault.REQUESTS_MISSING, HpaFault.METRIC_FAILING]
+
+
+def test_an_average_value_needs_no_request() -> None:
+    metric = resource("cpu", averageValue="500m")
+    assert severe(painted(spec(metric), [3] * WEEK, {"cpu": 0.45}, unrequested={"cpu": ("app",)})) == []
+
+
+def test_faults_of_the_spec_need_no_past() -> None:
+    past = painted(spec(CPU, low=4, high=4), [None, None], unrequested={"cpu": ("app",)})
+    assert severe(past) == [HpaFault.REQUESTS_MISSING, HpaFault.MINIMUM_IS_MAXIMUM]
+
+
+def test_equal_bounds_do_harm_where_the_load_is_above_the_goal() -> None:
+    past = painted(
+        spec(CPU, low=4, high=4), [4] * WEEK, {"cpu": [90.0 if i % 1440 < 60 else 40.0 for i in range(WEEK)]}
+    )
+    found = _first(past)
+    assert (found.fault, found.severity) == (HpaFault.MINIMUM_IS_MAXIMUM, Severity.ERROR)
+    assert found.text == (
+        "minReplicas and maxReplicas are both 4, so it never scales; its metrics asked for 3 to 6, "
+        "and were above their goals for 7h"
+    )
+
+
+@pytest.mark.parametrize(
+    "metric", [external("age_seconds", value="60"), object_metric("age_seconds", averageValue="60")]
+)
+def test_a_queue_at_its_maximum_is_not_slow_but_full(metric: dict[str, Any]) -> None:
+    past = painted(spec(metric, high=4), [4] * WEEK, {"age_seconds": 600})
+    assert HpaFault.QUEUE_SLOW not in severe(past)
+
+
+def test_a_queue_that_is_above_its_goal_for_minutes_is_served() -> None:
+    past = lived(spec(QUEUE, high=40), bursts(20, 900, 2 * HOUR, 10 * MINUTE))
+    assert severe(past) == []
+
+
+def test_a_policy_is_the_cause_of_a_slow_queue() -> None:
+    rules = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 900}]}}
+    found = faults(lived(spec(QUEUE, high=40, behavior=rules), bursts(20, 900, 4 * HOUR, 2 * HOUR)))
+    assert [(each.fault, each.severity) for each in found] == [
+        (HpaFault.POLICY_SLOW, Severity.ERROR),
+        (HpaFault.QUEUE_SLOW, Severity.NOTE),
+    ]
+
+
+def test_a_slow_policy_that_a_slow_load_never_meets_is_no_fault() -> None:
+    rules = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 300}]}}
+    assert severe(lived(spec(CPU, low=2, high=20, behavior=rules), noisy(daily(120, 600), 0.03))) == []
+
+
+def test_disabled_scale_ups() -> None:
+    rules = {"scaleUp": {"selectPolicy": "Disabled"}}
+    past = painted(spec(CPU, high=10, behavior=rules), [3] * WEEK, {"cpu": 100})
+    assert text(past, HpaFault.POLICY_SLOW).startswith("scaleUp is disabled and held scale-ups back for 7d")
+
+
+def test_a_goal_that_leaves_room_for_spikes_is_not_low() -> None:
+    metric = resource("cpu", averageUtilization=35)
+    values = [80.0 if index % 60 < 2 else 33.0 for index in range(WEEK)]
+    assert severe(painted(spec(metric, low=2, high=40), [12] * WEEK, {"cpu": values})) == []
+
+
+def test_a_low_goal_at_the_minimum_costs_nothing() -> None:
+    metric = resource("cpu", averageUtilization=30)
+    assert severe(painted(spec(metric, low=3, high=40), [3] * WEEK, {"cpu": 20})) == []
+
+
+def test_a_goal_of_eighty_percent_that_is_kept_is_not_high() -> None:
+    metric = resource("cpu", averageUtilization=80)
+    assert severe(lived(spec(metric, low=2, high=40), noisy(daily(200, 1500), 0.05))) == []
+
+
+def _every(minutes: int, down: Sequence[float], usual: float) -> list[float]:
+    """Returns a column that begins each interval with these values."""
+    return [down[index % minutes] if index % minutes < len(down) else usual for index in range(WEEK)]
+
+
+def test_dips_that_are_served_by_a_default_window_are_no_fault() -> None:
+    # Each two hours the load is away for half an hour, and the replicas with it.
+    counts = _every(120, [10] * 6 + [4] * 24, 10)
+    past = painted(spec(CPU, high=20), counts, {"cpu": 58})
+    assert severe(past) == []
+
+
+def test_a_window_that_is_short_without_known_load() -> None:
+    counts = _every(60, [4] * 5, 10)
+    rules = {"scaleDown": {"stabilizationWindowSeconds": 30}}
+    assert severe(painted(spec(CPU, high=20, behavior=rules), counts)) == [HpaFault.WINDOW_SHORT]
+    assert severe(painted(spec(CPU, high=20), counts)) == []
+
+
+def test_a_window_that_spares_starts_is_worth_its_price() -> None:
+    load = bursts(100, 900, 30 * MINUTE, 5 * MINUTE)
+    rules = {"scaleDown": {"stabilizationWindowSeconds": 1800}}
+    assert severe(lived(spec(pods_metric("busy", "100"), high=20, behavior=rules), load)) == []
+
+
+def test_windows_that_never_acted_are_a_note_where_the_model_can_be_trusted() -> None:
+    rules = {"scaleDown": {"stabilizationWindowSeconds": 900}, "scaleUp": {"stabilizationWindowSeconds": 60}}
+    past = lived(spec(CPU, low=2, high=10, behavior=rules), flat(200), days=2, first=4)
+    none = Figures(seconds=0, replica_seconds=0, above_goal=0, overloaded=0, rescales=0, flaps=0, lowest=0, highest=0)
+    now = Rerun([], none, none, {"behavior.scaleUp.stabilizationWindowSeconds": 60.0})
+    (found,) = faults(past, now)
+    assert (found.fault, found.severity) == (HpaFault.WINDOW_USELESS, Severity.NOTE)
+    assert found.text == "behavior.scaleDown.stabilizationWindowSeconds never changed a decision in this time"
+    assert faults(past, now, ModelTrust(0.2, Level.POOR, "")) == ()
+
+
+def test_errors_come_first() -> None:
+    values = [110.0 if index % 1440 < 300 else 12.0 for index in range(WEEK)]
+    past = painted(
+        spec(CPU, low=8, high=9), [9.0 if index % 1440 < 300 else 8.0 for index in range(WEEK)], {"cpu": values}
+    )
+    assert severe(past) == [HpaFault.AT_MAXIMUM, HpaFault.IDLE_MINIMUM]
+    assert [each.severity for each in faults(past)] == [Severity.ERROR, Severity.WARNING]
+
+
+@pytest.mark.parametrize("days", [2, 5, 14])
+def test_thresholds_do_not_depend_on_the_length_of_the_past(days: int) -> None:
+    assert severe(lived(spec(CPU, low=2, high=8), noisy(daily(100, 800), 0.05), days=days)) == [HpaFault.AT_MAXIMUM]
+    assert severe(lived(spec(CPU, low=2, high=20), noisy(daily(100, 800), 0.05), days=days)) == []
+
+
+def test_a_day_of_gaps_changes_no_verdict() -> None:
+    past = lived(spec(CPU, low=2, high=8), noisy(daily(100, 800), 0.05))
+    gone = range(2 * 1440, 3 * 1440)
+    columns = {
+        name: [None if index in gone else value for index, value in enumerate(column)]
+        for name, column in past.load.columns.items()
+    }
+    holed = painted(past.hpa, columns.pop("replicas"), columns)
+    assert severe(holed) == [HpaFault.AT_MAXIMUM]
+    assert "of 6 days" in text(holed, HpaFault.AT_MAXIMUM)
+    assert facts.facts_of(holed, Tunables()).seconds == 6 * DAY
