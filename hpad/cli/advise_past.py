@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hpad.api.metadata import Key
-from hpad.cli import advise_hpas, fetch, moments, numbers
+from hpad.cli import advise_hpas, fetch, moments, numbers, own_queries
 from hpad.cli.output import Failure, WrongUse
 from hpad.settings import Settings
 from hpad.simulation.advice.fleet import NotAssessed
@@ -61,7 +61,8 @@ def _queried(args: argparse.Namespace, settings: Settings, span: LookedAt) -> Pa
 
     known = advise_hpas.found(args, settings)
     server = QueriedPrometheus(args.prometheus, args.prometheus_token_file, args.prometheus_ca_file)
-    pasts = reading.read(server, known.hpas, span.begin, span.end, args.step)
+    options = reading.ReadingOptions(own=own_queries.read(args, settings, known.hpas))
+    pasts = reading.read(server, known.hpas, span.begin, span.end, args.step, options=options)
     return PastSource(args.prometheus, pasts, len(known.hpas), known.unread, known.notes)
 
 

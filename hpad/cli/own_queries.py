@@ -1,5 +1,7 @@
 """The PromQL by which the past of External, Pods and Object metrics is known, from the sources of hpad's settings."""
 
+import argparse
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
@@ -12,6 +14,7 @@ from hpad.api.metadata import Key
 from hpad.api.selector import Selector
 from hpad.cli import metric_request, offline
 from hpad.cli.metric_request import MetricRequest
+from hpad.daemon import logs
 from hpad.engine.addresses import addresses
 from hpad.engine.spec import CompiledMetric, compiled_spec
 from hpad.settings import Settings, SourceSettings
@@ -21,7 +24,27 @@ Place = tuple[Key, str]
 """An HPA and the address of one of its metrics."""
 _LONGEST: Final = 30.0
 """Seconds that calls of one source may fail for; then its last error stands for the rest."""
+_SHORTEST: Final = 120.0
+"""Seconds of a rate, where two steps are less."""
 _NO_SELECTOR: Final = "the labels of the pods of its target are not known: write its PromQL into the series file"
+
+
+def read(
+    args: argparse.Namespace, settings: Settings, hpas: Sequence[HorizontalPodAutoscaler]
+) -> Mapping[Place, PastPromQL]:
+    """Returns the PromQL of the metrics of these HPAs, for a command with the arguments `kubeconfig` and `step`.
+
+    Raises Failure.
+    """
+    if not settings.sources:
+        return {}
+    logs.configure("error", "text")  # errors of adapters go to standard error
+
+    async def asked() -> Mapping[Place, PastPromQL]:
+        async with offline.contexts(settings, args) as make:
+            return await own_queries(settings, hpas, make, timedelta(seconds=max(2 * args.step, _SHORTEST)))
+
+    return asyncio.run(asked())
 
 
 async def own_queries(

@@ -50,7 +50,7 @@ class Given:
         for past in pasts:
             (self.folder / f"{past.hpa.key.name}.yaml").write_text(yaml.safe_dump(document(past)))
 
-        def read(server: Any, hpas: Sequence[v2.HorizontalPodAutoscaler], *rest: Any) -> Iterator[HpaPast]:
+        def read(server: Any, hpas: Sequence[v2.HorizontalPodAutoscaler], *rest: Any, **more: Any) -> Iterator[HpaPast]:
             for hpa in hpas:
                 yield known[hpa.key]
 
