@@ -14,6 +14,8 @@ import yaml
 from hpad.adapter import Query
 from hpad.cli import main
 from hpad.engine import annotations
+from hpad.simulation.advice import series_file
+from hpad.simulation.advice.series import SeriesLabels
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("", "docs/", "config/*/", "tests/", "tests/*/", "tools/*/")
@@ -161,6 +163,25 @@ def test_commands_of_documents_run_as_pasted(
         assert Path(command[1]).is_file(), command
         if "--prometheus" not in command:
             assert main(command) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize("command", commands(ROOT / "docs" / "advise.md"), ids=" ".join)
+def test_commands_of_the_advice_are_understood(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a cluster they fail with 1; wrong use would be 2."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "web.yaml").symlink_to(ROOT / "config" / "hpas" / "php-apache.yaml")
+    assert main(command) == (0 if "--help" in command else 1), capsys.readouterr()
+
+
+def test_the_file_of_series_in_the_guide_is_right(tmp_path: Path) -> None:
+    (text,) = [each for each in blocks(ROOT / "docs" / "advise.md", "yaml") if "matchers:" in each]
+    (tmp_path / "series.yaml").write_text(text)
+    series = series_file.read_file(tmp_path / "series.yaml")
+    assert series.matchers == 'cluster="prod"'
+    assert series.state == SeriesLabels(namespace="exported_namespace", pod="exported_pod")
 
 
 class Spool:
