@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from support import prometheus_lab
-from support.commands import called
 from support.past_series import PastSeries
 
+from hpad.cli import main
 from hpad.lab.servers.prometheus import ABSENT, PrometheusServer
 
 pytestmark = pytest.mark.skipif(not PrometheusServer.installed(), reason=ABSENT)
@@ -59,16 +59,17 @@ def server() -> Iterator[PrometheusServer]:
     yield from prometheus_lab.serve(past.text)
 
 
-def test_the_query_of_the_settings(server: PrometheusServer, tmp_path: Path) -> None:
+def test_the_query_of_the_settings(
+    server: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "hpa.yaml").write_text(json.dumps(HPA))
     (tmp_path / "hpad.yaml").write_text(CONFIG)
     begin, end = (datetime.fromtimestamp(at, UTC).isoformat() for at in (BEGIN, BEGIN + (COUNT - 1) * STEP))
     flags = ["--prometheus", server.url, "-f", str(tmp_path / "hpa.yaml"), "--from", begin, "--to", end]
     readings = {}
     for name, more in (("with", ["--config", str(tmp_path / "hpad.yaml")]), ("without", [])):
-        status, out, err = called("advise", *flags, "-o", "json", *more)
-        assert status == 0, err
-        (item,) = json.loads(out)["items"]
+        assert main(["advise", *flags, "-o", "json", *more]) == 0
+        (item,) = json.loads(capsys.readouterr().out)["items"]
         readings[name] = item["readings"]["depth"]
     assert readings["with"]["expression"] == 'sum(jobs{namespace="shop",queue="orders"}) by ()'
     assert readings["with"]["source"] == "the query of its source"
