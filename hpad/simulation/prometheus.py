@@ -75,7 +75,9 @@ class TimeGrid(NamedTuple):
             raise HistoryError(
                 f"from {begin:%Y-%m-%dT%H:%M:%SZ} to {end:%Y-%m-%dT%H:%M:%SZ} there is less than one step"
             )
-        return cls(round(begin.timestamp()), step, count)  # the library rounds the begin to whole seconds, too
+        return cls(
+            float(round(begin.timestamp())), float(step), count
+        )  # the library rounds the begin to whole seconds, too
 
     @property
     def end(self) -> float:
@@ -300,8 +302,8 @@ def _pairs(values: msgspec.Raw | bytes) -> list[tuple[float, float]]:
 
 
 def _pair(value: Any) -> tuple[float, float] | None:
-    try:
-        time, text = value
-        return float(time), float(text)
-    except (TypeError, ValueError):
-        return None
+    match value:
+        case [int() | float() as time, str() as text]:
+            with suppress(ValueError):
+                return float(time), float(text)
+    return None

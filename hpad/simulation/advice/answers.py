@@ -28,7 +28,7 @@ from hpad.simulation.prometheus import (
 
 _T = TypeVar("_T")
 
-PAUSES: Final = (1.0, 4.0, 15.0)
+PAUSES = (1.0, 4.0, 15.0)
 """Seconds before each further attempt."""
 _FEWEST: Final = 600
 """Points of a query that is not divided further."""
@@ -97,7 +97,7 @@ class AnswerFolder:
             raise HistoryError(f"{self._folder}: cannot keep answers: {error.strerror or error}") from None
 
     def _path(self, expression: str, grid: TimeGrid) -> Path:
-        key = msgspec.json.encode([self._url, expression, grid.begin, grid.step, grid.points])
+        key = msgspec.json.encode([self._url, expression, float(grid.begin), float(grid.step), grid.points])
         return self._folder / f"{hashlib.sha256(key).hexdigest()}{_SUFFIX}"
 
     def _write(self, path: Path, content: bytes) -> None:
@@ -120,17 +120,10 @@ def _unpacked(content: bytes) -> list[float | None]:
 class Answers:
     """The answers of a server, for several threads. `folder` keeps them; `most` bounds the values of all together."""
 
-    def __init__(
-        self,
-        server: QueriedPrometheus,
-        most: int,
-        folder: AnswerFolder | None = None,
-        pauses: tuple[float, ...] = PAUSES,
-    ) -> None:
+    def __init__(self, server: QueriedPrometheus, most: int, folder: AnswerFolder | None = None) -> None:
         self._server = server
         self._most = most
         self._folder = folder
-        self._pauses = pauses
         self._clients = threading.local()
         self._sessions = ExitStack()
         self._lock = threading.Lock()
@@ -191,7 +184,7 @@ class Answers:
                 raise HistoryError(f"the answers have more than {self._most:,} values; {LESS}")
 
     def _asked(self, ask: Callable[[PrometheusClient], _T]) -> _T:
-        for pause in (*self._pauses, None):
+        for pause in (*PAUSES, None):
             try:
                 answer = ask(self._client())
             except QueryError as error:
