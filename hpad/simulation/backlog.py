@@ -8,6 +8,7 @@ published is taken as given, also where publishers would have waited for a short
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -62,6 +63,11 @@ class Backlog:
             self._flow(index, end - self._at, consumers)
             self._at = end
             self._seen.append((end, self._value))
+
+    @property
+    def seen(self) -> Sequence[tuple[float, float | None]]:
+        """The times up to now in which the rates were taken as constant, and the messages at their end."""
+        return self._seen
 
     def at(self, time: float) -> float | None:
         """Returns the messages at a time up to now; None in a gap."""

@@ -36,7 +36,8 @@ from hpad.simulation.fleet import Container, Fleet
 from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory, named
 from hpad.simulation.outcome import FLAP, OutcomeTally, wanted
 
-_WINDOW: Final = timedelta(seconds=30)
+SPAN: Final = timedelta(seconds=30)
+"""The time that a value of a pod covers."""
 _REQUEST: Final = 1000
 """The request of each pod in milli-units, so that a percent of it is ten of them."""
 
@@ -140,7 +141,7 @@ class PastModel:
             milli = round(value * _REQUEST / 100)
         # A starting replica does no work yet, but has its memory.
         idle = milli if query.type in (RESOURCE, CONTAINER_RESOURCE) and query.name == "memory" else 0
-        busy, starting = PodValue(milli, when, _WINDOW), PodValue(idle, when, _WINDOW)
+        busy, starting = PodValue(milli, when, SPAN), PodValue(idle, when, SPAN)
         values = {each.pod.name: busy if each.is_ready else starting for each in self._fleet.replicas}
         return PodSample(values, when)
 

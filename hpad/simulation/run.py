@@ -20,7 +20,7 @@ from hpad.engine.view import Tunables, View
 LABELS: Final = {"app": "simulated"}
 """The labels of the pods of every workload."""
 SELECTOR: Final = "app=simulated"
-_BEYOND: Final = timedelta(microseconds=1)
+BEYOND: Final = timedelta(microseconds=1)
 """Added to each turn, so that an event exactly one window old has expired, as in the daemon (`controller.planning`)."""
 
 
@@ -60,38 +60,35 @@ class Simulated(NamedTuple):
     after: int
 
 
-def simulate(
-    hpa: HorizontalPodAutoscaler,
-    workload: Workload,
-    *,
-    start: datetime,
-    length: timedelta,
-    period: timedelta,
-    tunables: Tunables,
-) -> Iterator[Simulated]:
-    """Yields one turn per period, from `start` on. The annotations of the HPA under `hpad.io/` apply."""
-    own, history, began = PLAIN.of(hpa), EMPTY, start
-    tunables = tunables.of_hpa(own.controls)
-    scale = Scale(
-        metadata={"name": hpa.spec.scale_target_ref.name},
-        spec=ScaleSpec(workload.replicas),
-        status=ScaleStatus(workload.replicas, SELECTOR),
-    )
-    step = period + _BEYOND
-    for index in range(max(0, length // period)):
-        now = began + index * step
+class TurnDriver:
+    """Runs turns of one HPA against a workload. The annotations of the HPA under `hpad.io/` apply.
+
+    `history` passes from turn to turn; a driver that leaves turns out sets it to what they would have left.
+    """
+
+    def __init__(self, hpa: HorizontalPodAutoscaler, workload: Workload, tunables: Tunables) -> None:
+        self._hpa = hpa
+        self._workload = workload
+        self._own = PLAIN.of(hpa)
+        self._tunables = tunables.of_hpa(self._own.controls)
+        self._scale = Scale(
+            metadata={"name": hpa.spec.scale_target_ref.name},
+            spec=ScaleSpec(workload.replicas),
+            status=ScaleStatus(workload.replicas, SELECTOR),
+        )
+        self.history = EMPTY
+
+    def turn(self, now: datetime) -> Simulated:
+        """Runs the turn of a time after that of the turn before."""
+        workload, own = self._workload, self._own
         workload.advance(now)
         pods = workload.pods()
-        if scale.spec.replicas != workload.replicas or scale.status.replicas != len(pods):
-            scale = msgspec.structs.replace(
-                scale, spec=ScaleSpec(workload.replicas), status=ScaleStatus(len(pods), SELECTOR)
-            )
         view = View(
-            hpa=hpa,
+            hpa=self._hpa,
             now=now,
-            tunables=tunables,
-            history=history,
-            scale=scale,
+            tunables=self._tunables,
+            history=self.history,
+            scale=self._scaled(workload.replicas, len(pods)),
             pods=pods,
             fallback_policies=own.policies,
             annotation_error=own.error,
@@ -102,7 +99,35 @@ def simulate(
         done = run(view, workload.answer)
         if done.outcome is not None and done.outcome.written:
             workload.scale(done.decision.desired)
-        history = done.settlement.history
+        self.history = done.settlement.history
         if done.settlement.status_changed:
-            hpa = msgspec.structs.replace(hpa, status=done.settlement.status)
-        yield Simulated(done, ready, workload.replicas)
+            self._hpa = msgspec.structs.replace(self._hpa, status=done.settlement.status)
+        return Simulated(done, ready, workload.replicas)
+
+    def _scaled(self, replicas: int, pods: int) -> Scale:
+        """Returns the scale with these counts; the same object while they do not change."""
+        if self._scale.spec.replicas != replicas or self._scale.status.replicas != pods:
+            self._scale = msgspec.structs.replace(
+                self._scale, spec=ScaleSpec(replicas), status=ScaleStatus(pods, SELECTOR)
+            )
+        return self._scale
+
+
+def planned(start: datetime, period: timedelta, index: int) -> datetime:
+    """Returns the time of a turn: `start` is that of the first one."""
+    return start + index * (period + BEYOND)
+
+
+def simulate(
+    hpa: HorizontalPodAutoscaler,
+    workload: Workload,
+    *,
+    start: datetime,
+    length: timedelta,
+    period: timedelta,
+    tunables: Tunables,
+) -> Iterator[Simulated]:
+    """Yields one turn per period, from `start` on. The annotations of the HPA under `hpad.io/` apply."""
+    driver = TurnDriver(hpa, workload, tunables)
+    for index in range(max(0, length // period)):
+        yield driver.turn(planned(start, period, index))

@@ -1,68 +1,87 @@
 """Runs a spec over the past of one HPA, and says how it did on the first and on the last days."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
 from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.simulation import backtest
-from hpad.simulation.advice.assessment import AdviceOptions, Curve, Figures
-from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.history import HistoryError
-from hpad.simulation.outcome import SimulatedOutcome
-from hpad.simulation.past import PastLoad, PastModel
+from hpad.clock import MICROSECOND
+from hpad.engine.spec import compiled_spec
+from hpad.simulation.advice.assessment import Curve, Figures
+from hpad.simulation.advice.course import Course, figures
+from hpad.simulation.advice.leap import LeapRun
+from hpad.simulation.advice.load_model import LoadModel, is_shared, reduced
+from hpad.simulation.history import named
+from hpad.simulation.past import PastModel
+from hpad.simulation.run import BEYOND
 
-
-class LoadModel(NamedTuple):
-    """The past of one HPA as a load for any spec of it. `notes` say what is assumed."""
-
-    past: HpaPast
-    options: AdviceOptions
-    notes: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, past: HpaPast, options: AdviceOptions) -> "LoadModel | None":
-        """Returns the model; None if a metric has no values."""
-        try:
-            cls(past, options).workload(past.hpa)
-        except HistoryError:
-            return None
-        return cls(past, options)
-
-    def workload(self, hpa: HorizontalPodAutoscaler) -> PastModel:
-        options = self.options
-        return PastModel(hpa, self.past.load, PastLoad(options.startup, options.lag, queues=self.past.queues))
+__all__ = ["LoadModel", "Rerun", "rerun"]
 
 
 class Rerun(NamedTuple):
-    """How a spec did: `chosen` on the first days, `checked` on the last ones.
+    """How a spec did: `chosen` on the first days, `checked` on the last ones; without last days that is of no seconds.
 
-    `held`: the seconds in which a window or policy kept the count from what the metrics asked for, by its path.
+    `held`: the seconds in which a window or policy kept the count from what the metrics asked for, by its path:
+    "behavior.scaleDown.stabilizationWindowSeconds", "behavior.scaleUp.policies" and so on. `turns` is the number of
+    turns that the engine ran.
     """
 
     curve: Curve
     chosen: Figures
     checked: Figures
     held: Mapping[str, float] = {}
+    turns: int = 0
 
 
-def rerun(hpa: HorizontalPodAutoscaler, model: LoadModel) -> Rerun:
-    """Runs a spec over the whole past."""
-    load, options = model.past.load, model.options
-    period = timedelta(seconds=max(options.period, load.step))
-    result = backtest.over("", hpa, model.workload(hpa), load, period, options.tunables)
-    figures = _figures(result.outcome)
-    return Rerun([(at.timestamp(), count) for at, count in result.curve], figures, figures)
+def rerun(hpa: HorizontalPodAutoscaler, model: LoadModel, *, every_turn: bool = False) -> Rerun:
+    """Runs a spec over the whole past, from the recorded count on. `every_turn`: leaves none out.
 
-
-def _figures(outcome: SimulatedOutcome) -> Figures:
-    return Figures(
-        seconds=outcome.seconds,
-        replica_seconds=outcome.replica_seconds,
-        above_goal=outcome.above_goal,
-        overloaded=outcome.above_goal,
-        rescales=len(outcome.rescales),
-        flaps=outcome.flaps,
-        lowest=outcome.lowest,
-        highest=outcome.highest,
+    `hpa` is the HPA of the model with other settings; its metrics are the same ones.
+    """
+    hpa = reduced(hpa, model.kept) if len(hpa.spec.metrics) != len(model.kept) else hpa
+    workload, plan = model.workload(hpa), model.plan
+    seen = None if every_turn else Reading(model, hpa, workload)
+    left = LeapRun(hpa, workload, model.options.tunables, plan, seen).done()
+    course = Course(
+        counts=[(plan.at(turn).timestamp(), count) for turn, count in left.counts],
+        ready=[(plan.at(turn).timestamp(), count) for turn, count in left.ready],
+        end=model.load.times[-1],
     )
+    needs = model.needs(hpa, workload.backlogs)
+    return Rerun(
+        curve=[*course.counts, (course.end, course.counts[-1][1])],
+        chosen=figures(course, needs, model.load.times[0], model.split),
+        checked=figures(course, needs, model.split, course.end),
+        held=left.held,
+        turns=left.turns,
+    )
+
+
+class Reading:
+    """What the turns of a run read of a load (`leap.Seen`): what `PastModel` answers while all replicas are ready."""
+
+    def __init__(self, model: LoadModel, hpa: HorizontalPodAutoscaler, workload: PastModel) -> None:
+        self._start = model.load.times[0]
+        self._period = (timedelta(seconds=model.options.period) + BEYOND) // MICROSECOND
+        self._lag = model.options.lag
+        self._shared = [is_shared(metric) for metric in compiled_spec(hpa).metrics]
+        self._backlogs = [workload.backlogs.get(name) for name in named(hpa)] if workload.backlogs else []
+        self._begins, self._rows = model.steps
+        self._index = 0
+
+    def values(self, turn: int, count: int) -> tuple[int, Sequence[float | None]]:
+        begins = self._begins
+        while begins[self._index + 1] <= turn:
+            self._index += 1
+        shown = [
+            value / count if is_shared and value is not None else value
+            for value, is_shared in zip(self._rows[self._index], self._shared, strict=True)
+        ]
+        if not self._backlogs:
+            return begins[self._index + 1], shown
+        now = self._start + turn * self._period / 1e6
+        for index, backlog in enumerate(self._backlogs):
+            if backlog is not None:
+                backlog.advance(now, count)
+                shown[index] = backlog.at(max(now - self._lag, self._start))
+        return turn + 1, shown

@@ -1,0 +1,233 @@
+"""The past of one HPA as a load for any spec of it, prepared once for all of its runs."""
+
+import functools
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.engine.spec import UTILIZATION, VALUE, CompiledMetric, compiled_spec
+from hpad.simulation.advice.assessment import AdviceOptions
+from hpad.simulation.advice.course import Needs
+from hpad.simulation.advice.demand import allowed
+from hpad.simulation.advice.leap import NEVER, Plan
+from hpad.simulation.advice.past import HpaPast
+from hpad.simulation.backlog import Backlog
+from hpad.simulation.history import REPLICAS, STALE_STEPS, HistoryError, LoadHistory, named
+from hpad.simulation.past import SPAN, PastLoad, PastModel
+from hpad.simulation.run import BEYOND
+
+_OVERLOADED: Final = 90.0
+"""Percent of the CPU request above which a pod counts as overloaded, also where its goal is lower."""
+Row = tuple[float | None, ...]
+"""For each metric its total over the replicas if they share it, else its value; None in a gap."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadModel:
+    """The load of one HPA. `notes` say what is assumed, a sentence each.
+
+    `hpa` has the spec of now with the metrics that have values; `kept` are their indices in the spec. `load` begins
+    with the first known count. `rows` has an entry for each of its times. `levels` are the values per replica above
+    which a metric counts as overload, for all specs. `split`: where the first days end, in seconds since 1970.
+    """
+
+    past: HpaPast
+    options: AdviceOptions
+    hpa: HorizontalPodAutoscaler
+    kept: tuple[int, ...]
+    load: LoadHistory
+    rows: Sequence[Row]
+    levels: tuple[float, ...]
+    split: float
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, past: HpaPast, options: AdviceOptions) -> "LoadModel | None":
+        """Returns the model; None if no metric has values, or no replica count is known."""
+        load = _from_first_count(past.load)
+        columns = named(past.hpa)
+        kept = tuple(index for index, name in enumerate(columns) if _is_known(load, past, name))
+        if load is None or not kept:
+            return None
+        hpa = reduced(past.hpa, kept)
+        try:
+            workload = PastModel(hpa, load, _used(past, options, named(hpa)))
+        except HistoryError:
+            return None
+        left_out = [f"{name}: has no values, so the model is without it" for name in columns if name not in named(hpa)]
+        return cls(
+            past=past,
+            options=options,
+            hpa=hpa,
+            kept=kept,
+            load=load,
+            rows=_rows(hpa, load, workload.backlogs),
+            levels=tuple(_levels(hpa, options)),
+            split=_split(load),
+            notes=tuple(left_out),
+        )
+
+    def workload(self, hpa: HorizontalPodAutoscaler) -> PastModel:
+        """Returns the workload of a run; `hpa` has the metrics that are kept."""
+        return PastModel(hpa, self.load, _used(self.past, self.options, named(hpa)))
+
+    @property
+    def plan(self) -> Plan:
+        """The turns from the first time to the last."""
+        options, start = self.options, self.load.start
+        period = timedelta(seconds=options.period)
+        settling = timedelta(seconds=options.startup + options.lag) + SPAN
+        return Plan(start, period, (self.load.end - start) // (period + BEYOND) + 1, settling)
+
+    @functools.cached_property
+    def steps(self) -> tuple[list[int], list[Row]]:
+        """The first turn that sees each row, with one more at the end, and the rows; one without values where a value
+        is too old.
+        """
+        times, longest = self.load.times, STALE_STEPS * self.load.step
+        unknown: Row = (None,) * len(self.levels)
+        begins, rows, plan = [0], [self.rows[0]], self.plan
+        for index in range(len(times)):
+            later = times[index + 1] if index + 1 < len(times) else math.inf
+            if later - times[index] > longest:
+                begins.append(self._sees(times[index] + longest, plan))
+                rows.append(unknown)
+            if later < math.inf:
+                begins.append(self._sees(later, plan))
+                rows.append(self.rows[index + 1])
+        return [*begins, NEVER], rows
+
+    def _sees(self, time: float, plan: Plan) -> int:
+        """Returns the first turn that sees a value of this time, which is in seconds since 1970."""
+        return max(0, plan.turns(timedelta(seconds=time - self.load.times[0] + self.options.lag)))
+
+    def needs(self, hpa: HorizontalPodAutoscaler, backlogs: Mapping[str, Backlog]) -> Needs:
+        """Returns the ready replicas that the load needs, by the goals of a spec and by the levels of overload.
+
+        `backlogs` are those of a run of the spec.
+        """
+        times, rows = self.load.times, self.rows
+        if backlogs:
+            times, rows = _with_backlogs(times, rows, named(hpa), backlogs)
+        return Needs(
+            times=times,
+            goal=_needed(rows, _goals(hpa, self.options)),
+            level=_needed(rows, self.levels),
+            longest=STALE_STEPS * self.load.step,
+        )
+
+
+def reduced(hpa: HorizontalPodAutoscaler, kept: Sequence[int]) -> HorizontalPodAutoscaler:
+    """Returns the HPA with these metrics only."""
+    metrics = hpa.spec.metrics
+    if len(kept) == len(metrics):
+        return hpa
+    return msgspec.structs.replace(
+        hpa, spec=msgspec.structs.replace(hpa.spec, metrics=tuple(metrics[index] for index in kept))
+    )
+
+
+def is_shared(metric: CompiledMetric) -> bool:
+    """Whether the value of a metric falls as replicas grow (`PastModel`)."""
+    return metric.of_pods or metric.kind == VALUE
+
+
+def _from_first_count(load: LoadHistory) -> LoadHistory | None:
+    counts = load.columns.get(REPLICAS, ())
+    first = next((index for index, count in enumerate(counts) if count), None)
+    if first is None or len(load.times) - first < 2:
+        return None
+    if first == 0:
+        return load
+    return LoadHistory(load.times[first:], {name: column[first:] for name, column in load.columns.items()})
+
+
+def _is_known(load: LoadHistory | None, past: HpaPast, name: str) -> bool:
+    if load is None:
+        return False
+    return name in past.queues or any(value is not None for value in load.columns.get(name, ()))
+
+
+def _used(past: HpaPast, options: AdviceOptions, columns: Sequence[str]) -> PastLoad:
+    queues = {name: rates for name, rates in past.queues.items() if name in columns}
+    return PastLoad(options.startup, options.lag, queues=queues)
+
+
+def _rows(hpa: HorizontalPodAutoscaler, load: LoadHistory, backlogs: Mapping[str, Backlog]) -> list[Row]:
+    counts = load.columns[REPLICAS]
+    columns: list[Sequence[float | None]] = []
+    for name, metric in zip(named(hpa), compiled_spec(hpa).metrics, strict=True):
+        values = load.columns.get(name)
+        if values is None or name in backlogs:
+            columns.append([None] * len(counts))
+        elif is_shared(metric):
+            columns.append(
+                [
+                    value * count if value is not None and count else None
+                    for value, count in zip(values, counts, strict=True)
+                ]
+            )
+        else:
+            columns.append(values)
+    return list(zip(*columns, strict=True))
+
+
+def _goals(hpa: HorizontalPodAutoscaler, options: AdviceOptions) -> list[float]:
+    """Returns the value per replica above which each metric asks for more."""
+    most = 1 + allowed(hpa, options.tunables).up
+    return [
+        (metric.amount if metric.kind == UTILIZATION else metric.amount / 1000) * most
+        for metric in compiled_spec(hpa).metrics
+    ]
+
+
+def _levels(hpa: HorizontalPodAutoscaler, options: AdviceOptions) -> list[float]:
+    metrics = compiled_spec(hpa).metrics
+    return [
+        max(_OVERLOADED, goal) if metric.is_cpu and metric.kind == UTILIZATION else goal
+        for metric, goal in zip(metrics, _goals(hpa, options), strict=True)
+    ]
+
+
+def _needed(rows: Sequence[Row], limits: Sequence[float]) -> list[float | None]:
+    """Returns for each row the replicas with which the metric that needs most of them is at its limit."""
+    factors = [1 / limit if limit > 0 else math.inf for limit in limits]
+    if len(factors) == 1:
+        (factor,) = factors
+        return [None if value is None else value * factor for (value,) in rows]
+    return [
+        max((value * factor for value, factor in zip(row, factors, strict=True) if value is not None), default=None)
+        for row in rows
+    ]
+
+
+def _with_backlogs(
+    times: Sequence[float], rows: Sequence[Row], columns: Sequence[str], backlogs: Mapping[str, Backlog]
+) -> tuple[Sequence[float], list[Row]]:
+    """Returns the rows at the times of the simulated backlogs, with their messages."""
+    seen = {name: each.seen for name, each in backlogs.items()}
+    moments = [time for time, _ in next(iter(seen.values()))]
+    found: list[Row] = []
+    for index, moment in enumerate(moments):
+        row = rows[bisect_right(times, moment) - 1]
+        found.append(
+            tuple(seen[name][index][1] if name in seen else value for name, value in zip(columns, row, strict=True))
+        )
+    return moments, found
+
+
+def _split(load: LoadHistory) -> float:
+    """Returns where the last days begin: after about five sevenths, a day at least on each side, or the end."""
+    begin, end = load.times[0], load.times[-1]
+    if end - begin < 2 * _DAY:
+        return end
+    return min(max(begin + (end - begin) * 5 / 7, begin + _DAY), end - _DAY)
+
+
+_DAY: Final = 86_400.0

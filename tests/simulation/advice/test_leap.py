@@ -1,0 +1,140 @@
+"""Turns that are left out: the curve with them and without is the same, over random loads and specs."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.simulations import BACKLOG, CPU, START, hpa
+
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.engine.view import Tunables
+from hpad.simulation.advice.assessment import AdviceOptions
+from hpad.simulation.advice.past import HpaPast
+from hpad.simulation.advice.rerun import LoadModel, Rerun, rerun
+from hpad.simulation.backlog import Rates
+from hpad.simulation.history import REPLICAS, LoadHistory
+
+MINUTES = 240
+LATENCY: dict[str, Any] = {
+    "type": "Object",
+    "object": {
+        "metric": {"name": "latency"},
+        "describedObject": {"kind": "Ingress", "name": "web", "apiVersion": "networking.k8s.io/v1"},
+        "target": {"type": "Value", "value": "200m"},
+    },
+}
+MEMORY: dict[str, Any] = {
+    "type": "Resource",
+    "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "500Mi"}},
+}
+HITS: dict[str, Any] = {
+    "type": "Pods",
+    "pods": {"metric": {"name": "hits"}, "target": {"type": "AverageValue", "averageValue": "20"}},
+}
+NAMES = {"cpu": (CPU, 50.0), "memory": (MEMORY, 500 * 2**20), "hits": (HITS, 20.0), "latency": (LATENCY, 0.2)}
+
+
+def walk(chance: random.Random, low: float, high: float) -> Iterator[float | None]:
+    """Yields a value per minute that wanders, jumps, rests, and is missing at times."""
+    value, calm = chance.uniform(low, high), chance.choice((0.0, 0.02, 0.1, 0.4))
+    for _ in range(MINUTES):
+        kind = chance.random()
+        if kind < 0.01:
+            value = chance.uniform(low, high)
+        elif kind < 0.6:
+            value = min(high, max(low, value * (1 + chance.gauss(0, calm))))
+        yield None if chance.random() < 0.01 else value
+
+
+def behavior(chance: random.Random) -> dict[str, Any]:
+    """Returns spec.behavior with any of windows, policies, tolerances and selectPolicy, or nothing."""
+
+    def rules() -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if chance.random() < 0.6:
+            found["stabilizationWindowSeconds"] = chance.choice((0, 15, 60, 100, 300, 1200))
+        if chance.random() < 0.6:
+            found["policies"] = [
+                {
+                    "type": chance.choice(("Pods", "Percent")),
+                    "value": chance.choice((1, 2, 10, 50, 100)),
+                    "periodSeconds": chance.choice((15, 60, 100, 600)),
+                }
+                for _ in range(chance.choice((1, 2)))
+            ]
+        if chance.random() < 0.3:
+            found["selectPolicy"] = chance.choice(("Min", "Max", "Disabled"))
+        if chance.random() < 0.3:
+            found["tolerance"] = chance.choice(("0", "50m", "300m"))
+        return found
+
+    if chance.random() < 0.25:
+        return {}
+    return {"behavior": {each: rules() for each in ("scaleUp", "scaleDown") if chance.random() < 0.9}}
+
+
+def spec(chance: random.Random, metrics: list[dict[str, Any]]) -> HorizontalPodAutoscaler:
+    low = chance.choice((1, 1, 2, 5))
+    return hpa(metrics[0], low, low + chance.choice((0, 2, 10, 60)), metrics=metrics, **behavior(chance))
+
+
+def compared(found: HorizontalPodAutoscaler, past: HpaPast, chance: random.Random) -> tuple[Rerun, Rerun]:
+    """Returns the run with turns left out, and the one of all turns."""
+    options = AdviceOptions(
+        Tunables(), startup=chance.choice((0.0, 10.0, 30.0, 200.0)), lag=chance.choice((0.0, 15.0, 40.0))
+    )
+    model = LoadModel.of(past, options)
+    assert model is not None
+    return rerun(found, model), rerun(found, model, every_turn=True)
+
+
+def times(chance: random.Random) -> list[float]:
+    """Returns a time per minute, without some longer gaps."""
+    begin, skipped = START.timestamp(), 0.0
+    found = []
+    for minute in range(MINUTES):
+        skipped += chance.choice((60, 120, 600)) if chance.random() < 0.004 else 0
+        found.append(begin + 60.0 * minute + skipped)
+    return found
+
+
+def past_of(found: HorizontalPodAutoscaler, load: LoadHistory, **more: Any) -> HpaPast:
+    unknown = [None] * len(load.times)
+    return HpaPast(hpa=found, load=load, desired=unknown, minimum=unknown, maximum=unknown, **more)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_leaving_turns_out_changes_no_curve(seed: int) -> None:
+    chance = random.Random(seed)
+    named = chance.sample(sorted(NAMES), chance.choice((1, 1, 2)))
+    found = spec(chance, [NAMES[name][0] for name in named])
+    columns = {name: list(walk(chance, 0.0, 4 * NAMES[name][1])) for name in named}
+    counts = [chance.choice((1.0, 3.0, 10.0, 40.0)) for _ in range(4)]
+    columns[REPLICAS] = [counts[minute * 4 // MINUTES] for minute in range(MINUTES)]
+    short, full = compared(found, past_of(found, LoadHistory(times(chance), columns)), chance)
+    assert short.curve == full.curve
+    assert short.chosen == full.chosen
+    assert short.held == pytest.approx(full.held)
+    assert short.turns <= full.turns
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_leaving_turns_out_changes_no_curve_of_a_queue(seed: int) -> None:
+    chance = random.Random(seed)
+    found = spec(chance, [BACKLOG])
+    columns = {
+        "published": list(walk(chance, 0.0, 30.0)),
+        "acked": [1.0] * MINUTES,
+        "queue_messages": [chance.choice((0.0, 100.0)) for _ in range(MINUTES)],
+        REPLICAS: [1.0] * MINUTES,
+    }
+    past = past_of(
+        found,
+        LoadHistory(times(chance), columns),
+        queues={"queue_messages": Rates("published", "acked", chance.choice((0.2, 1.0)))},
+    )
+    short, full = compared(found, past, chance)
+    assert short.curve == full.curve
+    assert short.chosen == full.chosen
+    assert short.held == pytest.approx(full.held)
