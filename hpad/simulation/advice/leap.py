@@ -45,8 +45,8 @@ def path(direction: str, rule: str) -> str:
 
 _LIMITED: Final = {SCALE_UP_LIMIT: UP, SCALE_DOWN_LIMIT: DOWN}
 """The direction whose policies limit a change, by the reason of ScalingLimited."""
-_MOST: Final = 64
-"""Recommendations that are kept before those that no window needs are looked for."""
+_MOST: Final = 20
+"""Recommendations that are kept, with twice as many as windows need, before the others are dropped."""
 UP_WINDOW: Final = path(UP, _WINDOW)
 DOWN_WINDOW: Final = path(DOWN, _WINDOW)
 UP_POLICIES: Final = path(UP, _POLICIES)
@@ -70,7 +70,7 @@ class Plan(NamedTuple):
         return math.ceil(length / (self.period + BEYOND))
 
 
-class Seen(Protocol):
+class TurnInputs(Protocol):
     """What the turns of an HPA read. They are asked for in their order."""
 
     def values(self, turn: int, count: int) -> tuple[int, Sequence[float | None]]:
@@ -81,7 +81,7 @@ class Seen(Protocol):
         ...
 
 
-class Left(NamedTuple):
+class LeapResult(NamedTuple):
     """What a run left: changes of the count and of the ready replicas by turn, and the seconds in which it was held.
 
     `held` is by the path of the window or policy that kept the count from what the metrics asked for within the bounds.
@@ -112,7 +112,7 @@ class LeapRun:
     """One run of an HPA. With `seen` None each turn is the engine's; so it is where annotations of hpad decide."""
 
     def __init__(
-        self, hpa: HorizontalPodAutoscaler, workload: Workload, tunables: Tunables, plan: Plan, seen: Seen | None
+        self, hpa: HorizontalPodAutoscaler, workload: Workload, tunables: Tunables, plan: Plan, seen: TurnInputs | None
     ) -> None:
         spec = compiled_spec(hpa)
         behavior = spec.behavior
@@ -128,22 +128,24 @@ class LeapRun:
         self._driver = TurnDriver(hpa, workload, tunables)
         self._turn = self._run = 0
         self._count = workload.replicas
+        self._most = _MOST
         self._past = [(0, self._count)]  # recommendations, and the turns that made them
+        self._behind = False  # recommendations of turns that were left out are not in the history of the driver
         self._settles = 1
         self._counts = [(0, self._count)]
         self._ready = [(0, workload.ready)]
         self._held: defaultdict[str, float] = defaultdict(float)
 
-    def done(self) -> Left:
+    def done(self) -> LeapResult:
         """Runs all turns."""
         while self._turn < self._plan.number:
             if self._seen is None or self._turn < self._settles:
                 self._decide()
             else:
                 self._leap(self._seen)
-        return Left(self._counts, self._ready, dict(self._held), self._run)
+        return LeapResult(self._counts, self._ready, dict(self._held), self._run)
 
-    def _leap(self, seen: Seen) -> None:
+    def _leap(self, seen: TurnInputs) -> None:
         """Leaves out the turns up to the next one that may change the count, or that reads something else."""
         end, values = seen.values(self._turn, self._count)
         end = min(end, self._plan.number)
@@ -156,7 +158,7 @@ class LeapRun:
             self._decide()
             return
         self._recommend(stop - 1, replicas)
-        self._turn = stop
+        self._turn, self._behind = stop, True
 
     def _next_change(self, replicas: int, end: int) -> int:
         """Returns the first turn that may change the count if the recommendation stays so; `end` or later: none."""
@@ -194,16 +196,22 @@ class LeapRun:
         if self._past[-1][1] == replicas:
             self._past.pop()
         self._past.append((turn, replicas))
-        if len(self._past) > _MOST:
-            oldest = turn - max(self._up.window, self._down.window)
-            self._past = [each for each in self._past if each[0] >= oldest]
+        if len(self._past) > self._most:
+            self._past = self._needed(turn)
+            self._most = 2 * len(self._past) + _MOST
+
+    def _needed(self, turn: int) -> list[tuple[int, int]]:
+        """Returns the recommendations that a window may still need, and one at least: without any, the HPA is new."""
+        oldest = turn - max(self._up.window, self._down.window)
+        return [each for each in self._past if each[0] >= oldest] or self._past[-1:]
 
     def _decide(self) -> None:
         """Runs a turn of the engine."""
         turn, now = self._turn, self._plan.at(self._turn)
-        if turn and self._seen is not None:
-            known = packed([PastRecommendation(self._plan.at(at), replicas) for at, replicas in self._past])
+        if self._behind:
+            known = packed([PastRecommendation(self._plan.at(at), replicas) for at, replicas in self._needed(turn)])
             self._driver.history = msgspec.structs.replace(self._driver.history, recommendations=known)
+            self._behind = False
         decision, after = (done := self._driver.turn(now)).done.decision, done.after
         self._turn, self._run = turn + 1, self._run + 1
         found, restrained = decision.recommendation, decision.restrained

@@ -40,7 +40,7 @@ def rerun(hpa: HorizontalPodAutoscaler, model: LoadModel, *, every_turn: bool = 
     """
     hpa = reduced(hpa, model.kept) if len(hpa.spec.metrics) != len(model.kept) else hpa
     workload, plan = model.workload(hpa), model.plan
-    seen = None if every_turn else Reading(model, hpa, workload)
+    seen = None if every_turn else LoadReader(model, hpa, workload)
     left = LeapRun(hpa, workload, model.options.tunables, plan, seen).done()
     course = Course(
         counts=[(plan.at(turn).timestamp(), count) for turn, count in left.counts],
@@ -57,8 +57,8 @@ def rerun(hpa: HorizontalPodAutoscaler, model: LoadModel, *, every_turn: bool = 
     )
 
 
-class Reading:
-    """What the turns of a run read of a load (`leap.Seen`): what `PastModel` answers while all replicas are ready."""
+class LoadReader:
+    """What turns read of a load (`leap.TurnInputs`): what `PastModel` answers while all replicas are ready."""
 
     def __init__(self, model: LoadModel, hpa: HorizontalPodAutoscaler, workload: PastModel) -> None:
         self._start = model.load.times[0]
