@@ -24,10 +24,11 @@ from hpad.records import replay
 from hpad.records.format import RecordingError, decode_scenario
 from hpad.records.spec_changes import Change, ChangeError
 from hpad.settings import Settings, SettingsError
-from hpad.simulation import backtest, history
+from hpad.simulation import backtest, figures, history
 from hpad.simulation.backlog import Backlog
 from hpad.simulation.backtest import Candidate, Goal, Result
 from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory
+from hpad.simulation.metric_charts import MetricChart, metric_charts
 from hpad.simulation.past import PastLoad, PastModel, Runs
 from hpad.simulation.report import BacktestReport, page, span_of
 
@@ -154,9 +155,10 @@ def _cases(args: argparse.Namespace, settings: Settings) -> list[_Case]:
 
 def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Case]) -> BacktestReport:
     periods = [manifest.period(args.period, case.hpa, settings.sync_period) for case in cases]
+    metrics: tuple[MetricChart, ...] = ()
     notes = list(dict.fromkeys(text for case in cases for text in manifest.mistakes(case.hpa)))
     if args.recording is not None:
-        results, values = _over_recording(args, cases), {}
+        results = _over_recording(args, cases)
         source = f"recording {args.recording}"
         notes += [_modelled(each) for each in results if each.modelled]
     else:
@@ -167,15 +169,14 @@ def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Cas
         pairs = zip(cases, periods, strict=True)
         results += [_over(case, found, past, period, settings.tunables) for case, period in pairs]
         queues = PastModel(cases[0].hpa, found, past).backlogs
-        known = history.named(cases[0].hpa)
-        values = {name: (found.times, column) for name, column in found.columns.items() if name in known}
+        metrics = metric_charts(cases[0].hpa, found)
         source = str(args.csv or args.prometheus)
         notes += _assumptions(cases[0].hpa, args.shared, queues)
     parameters = {"past": source, "period": ", ".join(span(each.total_seconds()) for each in dict.fromkeys(periods))}
     if args.recording is None:
         parameters |= {"startup": f"{args.startup:g}s", "lag": f"{args.lag:g}s"}
     key = cases[0].hpa.key
-    return BacktestReport(str(key), parameters, results, values, notes, args.price)
+    return BacktestReport(str(key), parameters, results, metrics, notes, args.price)
 
 
 def _over(
@@ -360,7 +361,11 @@ def _as_lines(report: BacktestReport) -> Iterator[Line]:
         yield BLANK
         yield from _rescales(result)
     yield BLANK
-    yield from simulate.figures([(result.name, result.outcome) for result in results], report.price)
+    outcomes = [(result.name, result.outcome) for result in results]
+    yield from simulate.figures(outcomes, report.price)
+    if verdict := figures.verdict(outcomes):
+        yield BLANK
+        yield line(verdict)
 
 
 def _rescales(result: Result) -> Iterator[Line]:

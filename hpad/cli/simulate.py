@@ -2,9 +2,8 @@
 
 import argparse
 import csv
-import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -17,6 +16,8 @@ from hpad.engine.settle import sentence
 from hpad.engine.words import span
 from hpad.settings import SettingsError
 from hpad.simulation import load
+from hpad.simulation.figures import FigureRow
+from hpad.simulation.figures import rows as figure_rows
 from hpad.simulation.load import FORMS, LoadError
 from hpad.simulation.outcome import OutcomeTally, SimulatedOutcome, wanted
 from hpad.simulation.run import simulate
@@ -212,30 +213,13 @@ def figures(outcomes: Sequence[tuple[str, SimulatedOutcome]], price: float | Non
     rows: list[list[Span]] = []
     if len(outcomes) > 1:
         rows.append([Span("")] + [Span(name, QUIET) for name, _ in outcomes])
-    for label, value in _figures(price):
-        rows.append([Span(label, QUIET), *(value(outcome) for _, outcome in outcomes)])
+    rows += [[Span(row.label, QUIET), *(_cell(row, outcome) for _, outcome in outcomes)] for row in figure_rows(price)]
     yield from table(rows, 0)
 
 
-def _figures(price: float | None) -> Iterator[tuple[str, Callable[[SimulatedOutcome], Span]]]:
-    yield "rescales", lambda each: Span(str(len(each.rescales)))
-    yield "flaps", lambda each: Span(str(each.flaps), WARN) if each.flaps else Span("0")
-    yield "lowest, highest", lambda each: Span(f"{each.lowest}, {each.highest}")
-    yield "replica-hours", lambda each: Span(f"{each.replica_hours:.2f}")
-    if price is not None:
-        yield "cost", lambda each: Span(f"{each.cost(price):.2f}")
-    for name, value in (
-        ("at the maximum", lambda each: span(round(each.at_max))),
-        ("above goal", lambda each: span(round(each.above_goal))),
-        ("too few", lambda each: f"{each.under:.0f} replica-seconds"),
-        ("too many", lambda each: f"{each.over:.0f} replica-seconds"),
-        ("undecided", lambda each: span(round(each.undecided))),
-    ):
-        yield name, functools.partial(_if_judged, value)
-
-
-def _if_judged(value: Callable[[SimulatedOutcome], str], outcome: SimulatedOutcome) -> Span:
-    return Span(value(outcome) if outcome.judged else "-")
+def _cell(row: FigureRow, outcome: SimulatedOutcome) -> Span:
+    text = row.value(outcome)
+    return Span(text, WARN) if row.bad and text != "0" else Span(text)
 
 
 def as_json(outcome: SimulatedOutcome, price: float | None) -> dict[str, Any]:

@@ -1,28 +1,252 @@
-"""What the pages of `hpad advise` and `hpad backtest` share: the document."""
+"""Charts as HTML: SVG paths in whole numbers, with texts beside them that keep their size at any width.
 
-import html
-from collections.abc import Iterable, Iterator
-
-from hpad.api.text import visible
-
-
-def document(title: str, body: Iterable[str]) -> Iterator[str]:
-    """Yields a page in parts; `body` is HTML."""
-    yield f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>{escaped(title)}</title>
-</head>
-<body>
-<main>
-<h1>{escaped(title)}</h1>
+A chart is `PARTS` units wide and `HEIGHT` high, and is stretched to its place; strokes and texts are not. The looks of
+lines are classes of `web/page.css`.
 """
-    yield from body
-    yield "</main>\n</body>\n</html>\n"
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from hpad.api import amounts
+from hpad.api.amounts import Unit
+from hpad.simulation.document import escaped
+from hpad.simulation.metric_charts import PERCENT
+from hpad.simulation.thinning import PARTS, VALUE_PARTS, Extremes, Steps
+
+HEIGHT: Final = 240
+_WIDTH: Final = PARTS // VALUE_PARTS
+"""Units of a part of values."""
+COUNT_OF_REPLICAS: Final = "replicas"
+"""The unit of a replica count."""
+_ROWS: Final = 4
+"""Spaces between the lines of the grid, about."""
+_MARKS: Final = 8
+"""Times on the axis, at most."""
+_DAY: Final = 86_400
+_INTERVALS: Final = (60, 300, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, _DAY, 2 * _DAY, 7 * _DAY, 28 * _DAY)
+_MONDAY: Final = 4 * _DAY
+"""The first Monday after the begin of 1970, so that weeks are marked at their begin."""
+_ROOM: Final = 0.05
+"""The share of the width that a text on the axis of times needs."""
+_WIDE: Final = 0.13
+"""The same on a narrow screen."""
 
 
-def escaped(text: str) -> str:
-    """Returns a text from outside as HTML, also for attributes."""
-    return html.escape(visible(text))
+class ChartScale(NamedTuple):
+    """The times and values of a chart. `ticks` are round numbers at equal distances, ascending; `unit` is theirs."""
+
+    begin: float
+    end: float
+    ticks: Sequence[float]
+    unit: str
+
+    @classmethod
+    def of(cls, begin: float, end: float, values: Iterable[float], unit: str) -> "ChartScale":
+        """Returns the scale from zero that all values fit into."""
+        return cls(begin, end, ticks(values, unit), unit)
+
+    def x(self, time: float) -> int:
+        return round((time - self.begin) / ((self.end - self.begin) or 1.0) * PARTS)
+
+    def y(self, value: float) -> int:
+        low, high = self.ticks[0], self.ticks[-1]
+        return round((high - value) / (high - low) * HEIGHT)
+
+
+class ChartLine(NamedTuple):
+    """One line: its look, its name in the legend, the SVG path, and a note behind the name, such as "2 to 9"."""
+
+    look: str
+    name: str
+    path: str
+    note: str = ""
+
+
+def ticks(values: Iterable[float], unit: str) -> list[float]:
+    """Returns round numbers at equal distances, from one at or below zero and all values to one at or above them.
+
+    Those of replicas are whole; those of bytes are round in Ki, Mi and so on.
+    """
+    found = [0.0, *values]
+    low, high = min(found), max(found)
+    unity = 1024.0 ** math.floor(math.log(high, 1024)) if unit == Unit.BYTES.value and high >= 1024 else 1.0
+    size = (high - low) / unity / _ROWS or 1 / _ROWS
+    power = 10.0 ** math.floor(math.log10(size))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= size * 0.999)
+    step = max(1.0, step) if unit == COUNT_OF_REPLICAS else step
+    first = math.floor(low / unity / step)
+    last = max(math.ceil(high / unity / step), first + 1)
+    return [number * step * unity for number in range(first, last + 1)]
+
+
+def amount(value: float, unit: str) -> str:
+    """Returns a value with its unit: "1,500", "60 %", "512Mi"."""
+    if unit == COUNT_OF_REPLICAS:
+        return f"{round(value):,}"
+    if unit == PERCENT:
+        return f"{amounts.rounded(_milli(value))} %"
+    if unit == Unit.CORES.value and 0 < abs(value) < 1:
+        return f"{amounts.rounded(_milli(value * 1000))}m"
+    return amounts.rounded(_milli(value), unit=Unit(unit))
+
+
+def _milli(value: float) -> Fraction:
+    return Fraction(value).limit_denominator(10**9) * 1000
+
+
+def step_path(curve: Steps, scale: ChartScale) -> str:
+    """Returns the path of a count that holds until it changes."""
+    return "".join(part for run in _runs(curve) for part in _stairs(run, scale))
+
+
+def area_path(curve: Steps, scale: ChartScale) -> str:
+    """Returns the path of the area below a count."""
+    zero = scale.y(0)
+    parts: list[str] = []
+    for run in _runs(curve):
+        begin, end = scale.x(run[0][0]), scale.x(run[-1][0])
+        parts += [*_stairs(run, scale), f"V{zero}", _across(begin - end), "z"]
+    return "".join(parts)
+
+
+def _runs(curve: Steps) -> Iterator[list[tuple[float, int]]]:
+    """Yields the parts of a curve between its gaps; each ends with the time at which its last count ends."""
+    run: list[tuple[float, int]] = []
+    for time, count in curve:
+        if count is not None:
+            run.append((time, count))
+        elif run:
+            yield [*run, (time, run[-1][1])]
+            run = []
+    if len(run) > 1:
+        yield run
+
+
+def _stairs(run: Sequence[tuple[float, int]], scale: ChartScale) -> Iterator[str]:
+    x, y = scale.x(run[0][0]), scale.y(run[0][1])
+    yield f"M{x} {y}"
+    for time, count in run[1:]:
+        across, down = scale.x(time) - x, scale.y(count) - y
+        last = (time, count) == run[-1]
+        if across and (down or last):
+            yield _across(across)
+            x += across
+        if down:
+            yield f"v{down}"
+            y += down
+
+
+def _across(distance: int) -> str:
+    return f"h{distance}" if distance else ""
+
+
+def band_path(lowest: Extremes, highest: Extremes, scale: ChartScale) -> str:
+    """Returns the path around the lowest and highest values of each part."""
+    parts: list[str] = []
+    for run in _known(lowest):
+        above = [(part * _WIDTH, scale.y(highest[part] or 0.0)) for part in run]
+        below = [(part * _WIDTH, scale.y(lowest[part] or 0.0)) for part in run]
+        end = (run[-1] + 1) * _WIDTH
+        parts.append(f"{_joined([*above, (end, above[-1][1]), (end, below[-1][1]), *reversed(below)])}z")
+    return "".join(parts)
+
+
+def middle_path(lowest: Extremes, highest: Extremes, scale: ChartScale) -> str:
+    """Returns the path halfway between the lowest and highest values of each part."""
+    parts: list[str] = []
+    for run in _known(lowest):
+        points = [(part * _WIDTH, scale.y(((lowest[part] or 0.0) + (highest[part] or 0.0)) / 2)) for part in run]
+        parts.append(_joined([*points, ((run[-1] + 1) * _WIDTH, points[-1][1])]))
+    return "".join(parts)
+
+
+def _known(values: Extremes) -> Iterator[list[int]]:
+    """Yields the parts between the gaps."""
+    for is_known, group in itertools.groupby(range(len(values)), lambda part: values[part] is not None):
+        if is_known:
+            yield list(group)
+
+
+def _joined(points: Sequence[tuple[int, int]]) -> str:
+    """Returns the path through these points, without those in the middle of horizontal lines."""
+    kept = [
+        point
+        for index, point in enumerate(points)
+        if index in (0, len(points) - 1) or not points[index - 1][1] == point[1] == points[index + 1][1]
+    ]
+    x, y = kept[0]
+    text = [f"M{x} {y}l"]
+    for across, down in kept[1:]:
+        text.append(f"{'' if across < x or len(text) == 1 else ' '}{across - x}{'' if down < y else ' '}{down - y}")
+        x, y = across, down
+    return "".join(text)
+
+
+def level_path(value: float, scale: ChartScale) -> str:
+    """Returns the path of a horizontal line."""
+    return f"M0 {scale.y(value)}h{PARTS}"
+
+
+def gap_path(curve: Steps, scale: ChartScale) -> str:
+    """Returns the path of the times in which a count is not known."""
+    edges = [scale.begin, *(time for run in _runs(curve) for time in (run[0][0], run[-1][0])), scale.end]
+    gaps = [(scale.x(begin), scale.x(end)) for begin, end in zip(edges[::2], edges[1::2], strict=True)]
+    return "".join(f"M{begin} 0h{end - begin}v{HEIGHT}h{begin - end}z" for begin, end in gaps if end > begin)
+
+
+def chart(title: str, lines: Sequence[ChartLine], scale: ChartScale) -> str:
+    """Returns the chart with its legend and axes. The lines are drawn in their order."""
+    named = sorted((each for each in lines if each.name), key=lambda each: each.look in ("bound", "gap"))
+    legend = "".join(map(_entry, named))
+    paths = "".join(f'<path class="{each.look}" d="{each.path}"/>' for each in lines if each.path)
+    said = ", ".join(f"{each.name} {each.note}".strip() for each in named)
+    return (
+        f'<figure class="chart"><figcaption><b>{escaped(title)}</b><ul class="legend">{legend}</ul></figcaption>'
+        f'<div class="plot"><div class="ys" aria-hidden="true">{_heights(scale)}</div>'
+        f'<svg class="area" viewBox="0 0 {PARTS} {HEIGHT}" preserveAspectRatio="none" role="img"'
+        f' aria-label="{escaped(f"{title} over time: {said}")}">{_grid(scale)}{paths}</svg>'
+        f'<svg class="xs" aria-hidden="true">{"".join(_times(scale))}</svg></div></figure>'
+    )
+
+
+def _entry(line: ChartLine) -> str:
+    note = f" <i>{escaped(line.note)}</i>" if line.note else ""
+    return f"<li>{key(line.look)}<span>{escaped(line.name)}{note}</span></li>"
+
+
+def key(look: str) -> str:
+    """Returns a piece of a line of this look, for legends."""
+    return f'<svg class="key" viewBox="0 0 22 10" aria-hidden="true"><path class="{look}" d="M0 5h22"/></svg>'
+
+
+def _heights(scale: ChartScale) -> str:
+    return "".join(f"<span>{amount(each, scale.unit)}</span>" for each in reversed(scale.ticks))
+
+
+def _grid(scale: ChartScale) -> str:
+    rows = "".join(level_path(each, scale) for each in scale.ticks)
+    days = "".join(f"M{scale.x(time)} 0v{HEIGHT}" for time, is_day in marks(scale.begin, scale.end) if is_day)
+    return f'<path class="grid" d="{rows}"/><path class="day" d="{days}"/>'
+
+
+def _times(scale: ChartScale) -> Iterator[str]:
+    length = (scale.end - scale.begin) or 1.0
+    for index, (time, is_day) in enumerate(marks(scale.begin, scale.end)):
+        share = (time - scale.begin) / length
+        if share <= 1 - _ROOM:
+            tight = ' class="tight"' if index % 2 or share > 1 - _WIDE else ""
+            at = datetime.fromtimestamp(time, UTC)
+            yield f'<text x="{share * 100:.4g}%" y="13" dx="3"{tight}>{at:{"%a %-d" if is_day else "%H:%M"}}</text>'
+
+
+def marks(begin: float, end: float) -> list[tuple[int, bool]]:
+    """Returns round times in UTC on the axis, and whether a day begins there."""
+    length = end - begin
+    interval = next((each for each in _INTERVALS if length / each <= _MARKS), _INTERVALS[-1])
+    shift = _MONDAY if interval > _DAY else 0
+    first = math.ceil((begin - shift) / interval) * interval + shift
+    return [(time, time % _DAY == 0) for time in range(first, math.floor(end) + 1, interval)]

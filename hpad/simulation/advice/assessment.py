@@ -11,6 +11,8 @@ from hpad.api.metadata import Key
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.faults import FoundFault
 from hpad.simulation.advice.past import HpaPast, MetricReading
+from hpad.simulation.metric_charts import MetricChart
+from hpad.simulation.thinning import Steps
 
 
 class AdviceOptions(NamedTuple):
@@ -159,23 +161,6 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
 Curve = Sequence[tuple[float, int]]
 """Times in seconds since 1970, and the replica count from then on; only changes and the last time."""
-
-
-Steps = Sequence[tuple[float, int | None]]
-"""Times in seconds since 1970, and a count from then on; None begins a gap."""
-
-
-class MetricChart(msgspec.Struct, frozen=True, kw_only=True):
-    """The values of one metric in parts of equal length of the time of a chart; None is a gap.
-
-    `unit` is "%", or the value of an `api.amounts.Unit`; `goal` is the metric target of now.
-    """
-
-    address: str
-    unit: str
-    goal: float | None
-    lowest: tuple[float | None, ...]
-    highest: tuple[float | None, ...]
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,10 +47,17 @@ def ranked(assessments: Iterable[Assessment]) -> list[Assessment]:
     return sorted(assessments, key=lambda each: (_ORDER[severity(each)], -saved(each), each.key))
 
 
+def risk(assessment: Assessment) -> float:
+    """Returns the share of the time in which the HPA was above its goal or could not read its metrics."""
+    facts = assessment.facts
+    seconds = max(facts.above_goal or 0.0, *facts.failing.values(), 0.0)
+    return seconds / facts.seconds if facts.seconds else 0.0
+
+
 def at_risk(assessments: Iterable[Assessment]) -> list[Assessment]:
-    """Returns the HPAs with a fault that is an error, the one with the longest time above its goal first."""
+    """Returns the HPAs with a fault that is an error, the one with the greatest risk first."""
     found = [each for each in assessments if severity(each) is Severity.ERROR]
-    return sorted(found, key=lambda each: (-(each.facts.above_goal or 0.0), each.key))
+    return sorted(found, key=lambda each: (-risk(each), each.key))
 
 
 def savings(assessments: Iterable[Assessment]) -> list[Assessment]:

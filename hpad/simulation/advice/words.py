@@ -20,7 +20,7 @@ def hours(replica_seconds: float, price: float | None = None) -> str:
 def hours_only(replica_seconds: float) -> str:
     """Returns the number of replica-hours."""
     found = replica_seconds / 3600
-    return f"{found:,.0f}" if abs(found) >= 100 else f"{found:.1f}"
+    return f"{found:,.0f}" if abs(found) >= 10 or not found else f"{found:.1f}"
 
 
 def money(replica_seconds: float, price: float) -> str:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from support.simulations import CPU, hpa
 
-from hpad.simulation.advice.chart import PARTS, chart_of
+from hpad.simulation.advice.chart import chart_of
 from hpad.simulation.advice.past import Column, HpaPast
 from hpad.simulation.history import LoadHistory
+from hpad.simulation.thinning import PARTS, VALUE_PARTS
 
 QUEUE = {"type": "External", "external": {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "200"}}}
 
@@ -26,7 +27,7 @@ def minutes(count: int) -> list[float]:
 
 def test_each_part_has_its_lowest_and_highest_value() -> None:
     """Ten minutes in each part; the values rise by one per minute."""
-    count = PARTS * 10 + 1
+    count = VALUE_PARTS * 10 + 1
     chart = chart_of(past(minutes(count), [1.0] * count, cpu=[float(each) for each in range(count)]), (), ())
     assert chart is not None
     (metric,) = chart.metrics
@@ -44,7 +45,7 @@ def test_gaps_stay_gaps() -> None:
     assert chart.recorded == ((0.0, 2), (1800.0, None), (3600.0, 2), (90 * 60.0 + 90, None), (7200.0, 2), (9000.0, 2))
     (metric,) = chart.metrics
     known = [value is not None for value in metric.lowest]
-    at = [known[int(PARTS * minute / 150)] for minute in (15, 45, 75, 105, 135)]
+    at = [known[int(VALUE_PARTS * minute / 150)] for minute in (15, 45, 75, 105, 135)]
     assert at == [True, False, True, False, True]
 
 

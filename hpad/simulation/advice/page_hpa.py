@@ -1,0 +1,159 @@
+"""The part of the page on one HPA: verdict, charts, faults, advice, trust, and what it rests on."""
+
+from collections.abc import Iterator
+
+from hpad.engine.words import percent
+from hpad.simulation import curves
+from hpad.simulation.advice import words
+from hpad.simulation.advice.assessment import (
+    Advice,
+    Assessment,
+    Chart,
+    Facts,
+    Level,
+    ModelTrust,
+    Sawtooth,
+    SettingChange,
+)
+from hpad.simulation.advice.page_table import FINE, anchor, mark, name
+from hpad.simulation.advice.past import MetricReading
+from hpad.simulation.advice.summary import severity
+from hpad.simulation.curves import ADVISED, MODELLED, RECORDED, ReplicaCurve
+from hpad.simulation.document import escaped, escaped_code, prose
+
+_TRUST = {Level.GOOD: FINE, Level.FAIR: "warning", Level.POOR: "error"}
+
+
+def block(each: Assessment, price: float | None) -> Iterator[str]:
+    """Yields the part; it is open if there is a fault or an advice."""
+    kind = severity(each) or FINE
+    is_open = " open" if each.findings or each.advice else ""
+    badges = " ".join(f'<span class="badge {found.severity}">{found.fault}</span>' for found in each.findings)
+    yield f'<details class="card hpa {kind}" id="{anchor(each.key)}"{is_open}><summary><h3>{name(each.key)}</h3>'
+    yield f'<span class="badges">{badges}</span><p class="verdict">{prose(each.verdict)}</p></summary>'
+    yield f'<div class="body"><div class="charts">{_charts(each.chart)}</div><div class="said">'
+    yield from _faults(each)
+    if each.advice is not None:
+        yield from _advice(each.advice, each.verdict, price)
+    yield _trust(each.trust)
+    yield '</div><div class="did"><section><h4>What it did</h4>'
+    yield f'<dl class="facts">{_facts(each.facts, price)}</dl></section>{_sources(each)}</div></div></details>\n'
+
+
+def _charts(chart: Chart | None) -> str:
+    if chart is None:
+        return '<p class="soft">There are no values to draw.</p>'
+    span = chart.begin, chart.end
+    drawn = (
+        ReplicaCurve(RECORDED, "recorded", chart.recorded),
+        ReplicaCurve(MODELLED, "model, settings of now", chart.modelled),
+        ReplicaCurve(ADVISED, "model, advised settings", chart.advised),
+    )
+    metrics = "".join(curves.metric_chart(metric, *span) for metric in chart.metrics)
+    return metrics + curves.replica_chart(drawn, *span, chart.minimum, chart.maximum)
+
+
+def _faults(each: Assessment) -> Iterator[str]:
+    if not each.findings:
+        return
+    items = "".join(
+        f'<li class="{found.severity}">{mark(found.severity)}<p>'
+        f'<b class="severity">{found.severity} {found.fault}</b>: {prose(found.text)}</p></li>'
+        for found in each.findings
+    )
+    yield f'<section><h4>Faults</h4><ul class="faults">{items}</ul></section>'
+
+
+def _advice(advice: Advice, verdict: str, price: float | None) -> Iterator[str]:
+    text = "" if advice.text == verdict else f"<p>{prose(advice.text)}</p>"
+    yield f'<section class="advice"><h4>Advice</h4>{text}<ul class="changes">'
+    yield "".join(map(_change, advice.changes))
+    yield f"</ul>{_figures(advice, price)}</section>"
+
+
+def _change(change: SettingChange) -> str:
+    before, after = escaped(words.written(change.before)), escaped(words.written(change.after))
+    return f"<li><code>{escaped(change.path)}</code> <s>{before}</s> &rarr; <b>{after}</b></li>"
+
+
+def _figures(advice: Advice, price: float | None) -> str:
+    columns = (advice.before, advice.after, advice.checked_before, advice.checked_after)
+    rows = "".join(
+        f'<tr><th scope="row">{label}</th>{"".join(f"<td>{text(each)}</td>" for each in columns)}</tr>'
+        for label, text in words.figures(price)
+    )
+    groups = (
+        f'<th scope="colgroup" colspan="2">chosen on the first {words.days(advice.before.seconds)}</th>'
+        f'<th scope="colgroup" colspan="2">checked on the last {words.days(advice.checked_before.seconds)}</th>'
+    )
+    heads = '<th scope="col">now</th><th scope="col">advised</th>' * 2
+    return (
+        f'<table class="figures compared"><colgroup><col></colgroup><colgroup span="2"></colgroup>'
+        f'<colgroup span="2"></colgroup><thead><tr><td></td>{groups}</tr><tr><td></td>{heads}</tr></thead>'
+        f"<tbody>{rows}</tbody></table>"
+    )
+
+
+def _facts(facts: Facts, price: float | None) -> str:
+    return "".join(f"<div><dt>{label}</dt><dd>{prose(text)}</dd></div>" for label, text in _known(facts, price))
+
+
+def _known(facts: Facts, price: float | None) -> Iterator[tuple[str, str]]:
+    """Yields what the past shows, with labels."""
+    if not facts.seconds:
+        yield "replicas", "the count is not known at any time"
+        return
+    counts = f"{facts.lowest:,}" if facts.lowest == facts.highest else f"{facts.lowest:,} to {facts.highest:,}"
+    yield "replicas", f"{counts} in {words.days(facts.seconds)}, {words.hours(facts.replica_seconds, price)}"
+    yield "rescales", f"{words.per_day(facts.rescales, facts.seconds)} a day; {facts.flaps} flaps"
+    longest = f", longest {words.rounded(facts.longest_at_maximum)}" if facts.longest_at_maximum else ""
+    yield "at the maximum", f"{_time(facts.at_maximum, facts.seconds)}{longest}"
+    yield "at the minimum", _time(facts.at_minimum, facts.seconds)
+    yield "above goal", "not known" if facts.above_goal is None else _time(facts.above_goal, facts.seconds)
+    if facts.peak is not None:
+        yield "asked for", f"at most {facts.peak:,} by its metrics"
+    if facts.idle:
+        share = words.share(facts.idle, facts.replica_seconds)
+        yield "idle", f"{words.hours(facts.idle, price)} ({share}) above what its metrics asked for"
+    if facts.sawtooth is not None:
+        yield "sawtooth", _sawtooth(facts.sawtooth)
+    for reason, seconds in facts.failing.items():
+        if seconds:
+            yield "failing", f"{reason} {_time(seconds, facts.seconds)}"
+
+
+def _time(seconds: float, of: float) -> str:
+    """Returns a time with its share: "3h20m, 2 %"; "never"."""
+    return f"{words.rounded(seconds)}, {words.share(seconds, of)}" if seconds else "never"
+
+
+def _sawtooth(found: Sawtooth) -> str:
+    return (
+        f"{found.rescales} rescales in turn up and down between {found.lowest:,} and {found.highest:,}, "
+        f"{found.begin:%a %Y-%m-%d %H:%M} to {found.end:%a %H:%M}"
+    )
+
+
+def _trust(trust: ModelTrust) -> str:
+    agreement = "" if trust.agreement is None else f", {percent(max(0.0, trust.agreement))} agreement"
+    kind = _TRUST[trust.level]
+    return (
+        f'<section><h4>Trust</h4><p class="{kind}"><b class="severity">{trust.level}</b>'
+        f'<span class="plain">{agreement}: {prose(trust.text)}</span></p></section>'
+    )
+
+
+def _sources(each: Assessment) -> str:
+    notes = "".join(f"<li>{prose(note)}</li>" for note in each.notes)
+    assumed = f'<h4>Model</h4><ul class="notes">{notes}</ul>' if notes else ""
+    readings = "".join(_reading(address, reading) for address, reading in each.readings.items())
+    return (
+        '<details class="sources"><summary>Sources of the values, and the model</summary>'
+        f'<dl class="readings">{readings}</dl>{assumed}</details>'
+    )
+
+
+def _reading(address: str, reading: MetricReading) -> str:
+    problem = f'<p class="warning severity">{escaped(reading.problem)}</p>' if reading.problem else ""
+    code = f"<pre>{escaped_code(reading.expression)}</pre>" if reading.expression else ""
+    return f"<dt>{escaped(address)}</dt><dd>{escaped(reading.source)}{problem}{code}</dd>"
