@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "api.md").read_text("utf-8")
 REFERENCE = (ROOT / "docs" / "reference" / "api.md").read_text("utf-8")
 EXAMPLES = re.findall(r"^```json\n(.*?)^```$", PAGE, re.M | re.S)
-TYPES = (api_types.HpaList, api_types.EntryList, api_types.Error, tuple[Outlook, ...])
+TYPES = (api_types.HpaList, tuple[Outlook, ...])
 """The types of the examples, in their order."""
 OWN = ("hpad.engine", "hpad.serve", "hpad.records", "hpad.telemetry")
 """Packages with types of the API; the others are those of Kubernetes."""
