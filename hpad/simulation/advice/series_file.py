@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -49,8 +50,8 @@ def read_file(path: Path) -> Series:
     if not problems:
         try:
             series = _series(document.value)._replace(file=str(path))
-        except Invalid as error:
-            problems = [document.placed(problem) for problem in error.problems]
+        except ValueError as error:
+            problems = [document.placed(problem) for problem in problems_of(error)]
     if problems:
         raise HistoryError("\n".join(problem.at(str(path)) for problem in problems))
     return series
@@ -152,12 +153,11 @@ def _label(value: Any) -> str:
 
 
 def _matchers(value: Any) -> str:
-    text = _text(value, 'matchers of labels, such as cluster="prod"')
-    try:
-        promql_parser.parse(f"up{{{text}}}")
-    except ValueError:
-        raise ValueError(f'{shown(text)} are no matchers of labels, such as cluster="prod",job="kubelet"') from None
-    return text.strip().rstrip(",")
+    text = _text(value, 'matchers of labels, such as cluster="prod"').strip().rstrip(",")
+    with suppress(ValueError):
+        if isinstance(promql_parser.parse(f"up{{{text}}}"), promql_parser.VectorSelector):
+            return text
+    raise ValueError(f'{shown(text)} are no matchers of labels, such as cluster="prod",job="kubelet"')
 
 
 def _window(value: Any) -> float:
