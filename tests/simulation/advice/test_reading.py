@@ -11,6 +11,7 @@ from support.past_hpas import CPU, external, past_hpa
 from support.past_series import PastSeries, counted
 
 from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.sample import PastPromQL
 from hpad.lab.servers.prometheus import ABSENT, PrometheusServer
 from hpad.simulation.advice import reading, series_file
 from hpad.simulation.advice.past import HpaPast
@@ -220,11 +221,12 @@ def test_an_external_average_of_the_status_becomes_a_total(server: QueriedPromet
 
 def test_takes_the_query_of_a_source_before_the_status(server: QueriedPrometheus) -> None:
     hpa = past_hpa("queue", external("orders", "AverageValue", "40"))
-    own = {(hpa.key, "orders"): "orders"}
+    own = {(hpa.key, "orders"): PastPromQL("orders")}
     past = past_of(server, hpa, options=ReadingOptions(own=own))
     assert past.load.columns["orders"] == [42] * COUNT
     assert past.readings["orders"].expression == "orders"
-    wrong = past_of(server, hpa, options=ReadingOptions(own={(hpa.key, "orders"): "sum(orders"}))
+    own = {(hpa.key, "orders"): PastPromQL("sum(orders")}
+    wrong = past_of(server, hpa, options=ReadingOptions(own=own))
     assert wrong.readings["orders"].source == "the status of the HPA, times its replicas"
 
 
