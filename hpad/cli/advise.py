@@ -10,6 +10,7 @@ from typing import Any, Final
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.cli import (
+    advise_check,
     advise_hpas,
     advise_json,
     advise_past,
@@ -21,7 +22,7 @@ from hpad.cli import (
     output,
     paint,
 )
-from hpad.cli.advise_past import LookedAt, PastSource
+from hpad.cli.advise_past import LookedAt, PastSource, ReadingProgress
 from hpad.cli.advise_report import FleetAdvice
 from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
@@ -34,13 +35,14 @@ from hpad.simulation.advice.page import PageHeader
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.history import HistoryError
 
+_MOST_COLUMNS: Final = 120
 _DESCRIPTION: Final = """\
 Say what is wrong with the HPAs of a cluster, whichever controller runs them, and which settings would have served
 better. It lists the HPAs, reads their past from Prometheus (kube-state-metrics and cAdvisor), or from recordings of
 hpad, and runs the decisions of other settings over it. Nothing in the cluster changes; docs/advise.md says what is
 measured and what is modelled."""
 
-_EXAMPLES: Final = f"""\
+_EXAMPLES: Final = """\
 examples:
   hpad advise --prometheus http://localhost:9090
                                         all HPAs of the cluster over the last 7 days
@@ -51,10 +53,22 @@ examples:
   hpad advise --prometheus http://localhost:9090 --patches patches/
                                         a patch for each HPA with advice, with the command that applies it
   hpad advise --recording ./records     the HPAs that `hpad run --record` has recorded, as they were then
+  hpad advise --prometheus http://localhost:9090 --check web.yaml
+                                        in a pipeline: is this change of an HPA worse than what stands in the cluster?
 
-A TIME is {moments.FORMS}.
+--check compares by the same model, over the same past. A change is worse if the overloaded time grows by more than a
+tenth and 0.2 % of all time, replica-hours by more than 5 % without less overload, or flaps by more than half and one a
+day. A file may have whole HPAs, or patches as --patches writes them.
 
-exit status: 0 success; 1 if nothing could be read; 2 for wrong use; 130 after Ctrl-C"""
+-o json prints {"begin", "end", "source", "notes", "summary", "items", "unread"}. An item has "namespace", "name",
+"kind", "verdict", "faults" [{"fault", "severity", "text"}], "advice" (null, or {"text", "changes" [{"path", "before",
+"after"}], "saved", "savedReplicaHours", "chosen" and "checked" {"before", "after"}}), "trust" {"level", "agreement",
+"text"}, "facts", "readings", "notes" and "samples". "unread" has {"namespace", "name", "kind", "problem"}. With
+--check an item has "outcome" (worse, notWorse or unknown), "reasons", "trust", "before" and "after". Durations are in
+seconds.
+
+exit status: 0 success; 1 if nothing could be read; 2 for wrong use; 130 after Ctrl-C. With --check: 0 if no change is
+worse, 1 if one is, 3 if one cannot be judged (the model is not trusted, or there is no past) and none is worse"""
 
 
 def add_parser(commands: Any) -> None:
@@ -72,6 +86,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a page (HTML) with charts")
     text = "write a patch for each HPA with advice, for `kubectl patch --patch-file` and kustomize"
     parser.add_argument("--patches", type=Path, metavar="DIR", help=text)
+    text = "say whether the HPAs of this file or folder, or patches of them, would do worse; see the exit status"
+    parser.add_argument("--check", metavar="FILE", help=text)
     output.add_format(parser)
     paint.add_color(parser)
     parser.set_defaults(run=run)
@@ -94,6 +110,8 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
 def run(args: argparse.Namespace) -> int:
     try:
         settings = manifest.tunables(args)
+        if args.check is not None:
+            return _check(args, settings)
         advice = _advised(args, settings, _span(args))
     except (HistoryError, RecordingError, SettingsError, FleetError) as error:
         raise Failure(str(error)) from None
@@ -106,8 +124,34 @@ def run(args: argparse.Namespace) -> int:
         output.print_value(advise_json.as_json(advice), "json")
     else:
         whole = args.all or bool(args.names)
-        paint.show_lines(advise_text.lines(advice, whole=whole, width=output.width()), args.color, most=None)
+        paint.show_lines(advise_text.lines(advice, whole=whole, width=_width()), args.color, _MOST_COLUMNS)
     return 0
+
+
+def _width() -> int | None:
+    columns = output.width()
+    return None if columns is None else min(columns, _MOST_COLUMNS)
+
+
+def _check(args: argparse.Namespace, settings: Settings) -> int:
+    """Compares the HPAs of --check with those of now; returns the exit status."""
+    if args.names or args.report is not None or args.patches is not None:
+        raise WrongUse("--check says how the HPAs of its file compare: leave out NAME, --report and --patches")
+    span, progress = _span(args), ReadingProgress()
+    try:
+        changes = advise_check.Changes(args.check, args, settings)
+        source = advise_past.source(args, settings, span, progress, changes.keys)
+        found = advise_check.results(changes, source, _options(args, settings), _workers(args, source))
+    except WrongUse:
+        raise
+    except (Failure, HistoryError, RecordingError, FleetError) as error:
+        print(f"hpad: cannot be judged: {error}", file=sys.stderr)
+        return advise_check.UNKNOWN
+    if args.output == "json":
+        output.print_value(advise_check.as_json(found, span, args.price), "json")
+    else:
+        paint.show_lines(advise_check.lines(found, args.price), args.color)
+    return advise_check.status(found)
 
 
 def _span(args: argparse.Namespace) -> LookedAt:
@@ -119,24 +163,29 @@ def _span(args: argparse.Namespace) -> LookedAt:
     return LookedAt(begin, end)
 
 
-def _advised(args: argparse.Namespace, settings: Settings, span: LookedAt) -> FleetAdvice:
-    source = advise_past.source(args, settings, span)
-    options = AdviceOptions(
+def _options(args: argparse.Namespace, settings: Settings) -> AdviceOptions:
+    return AdviceOptions(
         tunables=settings.tunables,
         period=settings.sync_period.total_seconds(),
         startup=args.startup,
         lag=args.lag,
         budget=args.budget / 100,
     )
+
+
+def _advised(args: argparse.Namespace, settings: Settings, span: LookedAt) -> FleetAdvice:
+    progress = ReadingProgress()
+    source = advise_past.source(args, settings, span, progress)
     hpas: dict[Key, HorizontalPodAutoscaler] = {}
     assessments: list[Assessment] = []
     unread: list[NotAssessed] = list(source.unread)
-    for each in fleet.assessed(_noted(source.pasts, hpas), options, _workers(args, source)):
+    for each in fleet.assessed(_noted(source.pasts, hpas), _options(args, settings), _workers(args, source)):
         if isinstance(each, Assessment):
             assessments.append(each)
         else:
             unread.append(each)
-        _progress(len(assessments) + len(unread) - len(source.unread), source.size)
+        progress.assessed()
+    progress.done()
     return FleetAdvice(
         span.begin,
         span.end,
@@ -162,12 +211,6 @@ def _workers(args: argparse.Namespace, source: PastSource) -> int:
     if source.size is None:
         return most
     return min(most, source.size) if source.size > 1 else 0
-
-
-def _progress(done: int, of: int | None) -> None:
-    if sys.stderr.isatty():
-        number = done if of is None else f"{done} of {of}"
-        print(f"assessed: {number} HPAs", end="\n" if done == of else "\r", file=sys.stderr, flush=True)
 
 
 def _write(path: Path, advice: FleetAdvice) -> None:

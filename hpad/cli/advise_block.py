@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from hpad.cli.output import counted
 from hpad.engine.render.text import BAD, GOOD, QUIET, STRONG, WARN, Line, Span, labelled, line, table
 from hpad.simulation.advice.assessment import Advice, Assessment, Facts, Level, SettingChange
 from hpad.simulation.advice.faults import Severity
@@ -12,10 +13,11 @@ SEVERITIES: Final = {Severity.ERROR: BAD, Severity.WARNING: WARN, Severity.NOTE:
 TRUST: Final = {Level.GOOD: GOOD, Level.FAIR: WARN, Level.POOR: BAD}
 _INDENT: Final = 2
 _WIDTH: Final = 9
+_DAY: Final = 86_400.0
 
 
-def lines(each: Assessment, price: float | None) -> Iterator[Line]:
-    """Yields the block of an HPA: its verdict first, then what it rests on."""
+def lines(each: Assessment, price: float | None, *, queries: bool) -> Iterator[Line]:
+    """Yields the block of an HPA: its verdict first, then what it rests on. `queries`: with the PromQL of values."""
     yield line(Span(str(each.key), STRONG), f"  {each.verdict}", hang=_INDENT)
     yield _labelled("Past", "; ".join(past(each.facts, price)))
     for found in each.findings:
@@ -26,7 +28,9 @@ def lines(each: Assessment, price: float | None) -> Iterator[Line]:
     yield _labelled("Trust", Span(each.trust.level.value, TRUST[each.trust.level]), f": {each.trust.text}")
     for address, reading in each.readings.items():
         what = Span(reading.problem, WARN) if reading.problem else Span(reading.source)
-        yield _labelled("Values", f"{address}: ", what, Span(f"  {reading.expression}".rstrip(), QUIET))
+        yield _labelled("Values", f"{address}: ", what)
+        if queries and reading.expression:
+            yield line(Span(f"{'':{_INDENT + _WIDTH}}{reading.expression}", QUIET), hang=_INDENT + _WIDTH)
     for note in each.notes:
         yield _labelled("Model", note)
 
@@ -41,20 +45,29 @@ def past(facts: Facts, price: float | None) -> Iterator[str]:
         yield "its replica count is not known at any time"
         return
     counts = str(facts.lowest) if facts.lowest == facts.highest else f"{facts.lowest} to {facts.highest}"
-    yield f"{counts} replicas in {rounded(facts.seconds)}, {hours(facts.replica_seconds, price)}"
-    yield f"{per_day(facts.rescales, facts.seconds)} rescales a day, {facts.flaps} flaps"
+    many = "replica" if facts.highest == 1 else "replicas"
+    yield f"{counts} {many} in {rounded(facts.seconds)}, {hours(facts.replica_seconds, price)}"
+    yield f"{often(facts.rescales, 'rescale', facts.seconds)}, {counted(facts.flaps, 'flap')}"
     if facts.at_maximum:
         longest = f" (longest {rounded(facts.longest_at_maximum)})" if facts.longest_at_maximum else ""
-        yield f"at the maximum {share(facts.at_maximum, facts.seconds)}{longest}"
+        yield f"at the maximum {share(facts.at_maximum, facts.seconds)} of the time{longest}"
     if facts.at_minimum:
         yield f"at the minimum {share(facts.at_minimum, facts.seconds)}"
     if facts.above_goal is not None:
         yield f"above goal {share(facts.above_goal, facts.seconds)}"
     if facts.idle:
-        yield f"above what the metrics asked for {share(facts.idle, facts.replica_seconds)} of the replica-hours"
+        yield f"{share(facts.idle, facts.replica_seconds)} of the replica-hours above what the metrics asked for"
     for reason, seconds in facts.failing.items():
         if seconds:
-            yield f"{reason} {rounded(seconds)}"
+            yield f"failing for {rounded(seconds)} ({reason})"
+
+
+def often(count: int, noun: str, seconds: float) -> str:
+    """Returns "12 rescales a day", or the number itself if it is of less than a day."""
+    if seconds < _DAY:
+        return counted(count, noun)
+    rate = per_day(count, seconds)
+    return f"{rate} {noun}{'' if rate == '1' else 's'} a day"
 
 
 def _advice(advice: Advice, price: float | None) -> Iterator[Line]:

@@ -2,7 +2,7 @@
 
 import argparse
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -51,10 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def found(args: argparse.Namespace, settings: Settings) -> KnownHpas:
-    """Returns the HPAs that the arguments name. Raises Failure, also if there is none."""
+def found(args: argparse.Namespace, settings: Settings, only: Collection[Key] | None = None) -> KnownHpas:
+    """Returns the HPAs that the arguments name, of `only` these if it is given. Raises Failure if there is none."""
     known = from_files(args.filename, settings) if args.filename else asyncio.run(_listed(args, settings))
     known = _chosen(known, args)
+    if only is not None:
+        return known._replace(
+            hpas=[hpa for hpa in known.hpas if hpa.key in only], unread=[one for one in known.unread if one.key in only]
+        )
     if not known.hpas and not known.unread:
         where = f" in namespace {args.namespace}" if args.namespace else ""
         raise Failure(f"there is no HPA{where}{''.join(f'; {note}' for note in known.notes)}")

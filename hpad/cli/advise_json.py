@@ -7,15 +7,15 @@ from hpad.api.hpa import kind_of
 from hpad.api.metadata import Key
 from hpad.cli.advise_report import FleetAdvice
 from hpad.simulation.advice import summary
-from hpad.simulation.advice.assessment import Advice, Assessment, Facts, Figures
+from hpad.simulation.advice.assessment import Advice, Assessment, Facts, Figures, ModelTrust
 
 
 def as_json(found: FleetAdvice) -> dict[str, Any]:
     """Returns the advice on all HPAs: those with faults first, as in the text."""
     price, sums = found.price, summary.summed(found.assessments)
     return {
-        "begin": _time(found.begin),
-        "end": _time(found.end),
+        "begin": time(found.begin),
+        "end": time(found.end),
         "source": found.source,
         "notes": list(found.notes),
         "summary": {
@@ -28,24 +28,20 @@ def as_json(found: FleetAdvice) -> dict[str, Any]:
             **_priced("addedReplicaHours", sums.added, "addedCost", price),
         },
         "items": [_item(each, price) for each in (*found.notable, *found.good)],
-        "unread": [{**_named(each.key), "problem": each.problem} for each in found.unread],
+        "unread": [{**named(each.key), "problem": each.problem} for each in found.unread],
     }
 
 
 def _item(each: Assessment, price: float | None) -> dict[str, Any]:
     return {
-        **_named(each.key),
+        **named(each.key),
         "verdict": each.verdict,
         "faults": [
             {"fault": found.fault.value, "severity": found.severity.value, "text": found.text}
             for found in each.findings
         ],
         "advice": None if each.advice is None else _advice(each, each.advice, price),
-        "trust": {
-            "level": each.trust.level.value,
-            "agreement": None if each.trust.agreement is None else round(each.trust.agreement, 4),
-            "text": each.trust.text,
-        },
+        "trust": trust(each.trust),
         "facts": _facts(each.facts, price),
         "readings": {
             address: {"source": reading.source, "expression": reading.expression, "problem": reading.problem}
@@ -62,8 +58,8 @@ def _advice(each: Assessment, advice: Advice, price: float | None) -> dict[str, 
         "changes": [{"path": to.path, "before": to.before, "after": to.after} for to in advice.changes],
         "saved": round(advice.saved, 4),
         **_priced("savedReplicaHours", summary.saved(each), "savedCost", price),
-        "chosen": {"before": _figures(advice.before, price), "after": _figures(advice.after, price)},
-        "checked": {"before": _figures(advice.checked_before, price), "after": _figures(advice.checked_after, price)},
+        "chosen": {"before": figures(advice.before, price), "after": figures(advice.after, price)},
+        "checked": {"before": figures(advice.checked_before, price), "after": figures(advice.checked_after, price)},
     }
 
 
@@ -84,8 +80,8 @@ def _facts(facts: Facts, price: float | None) -> dict[str, Any]:
         "sawtooth": None
         if sawtooth is None
         else {
-            "begin": _time(sawtooth.begin),
-            "end": _time(sawtooth.end),
+            "begin": time(sawtooth.begin),
+            "end": time(sawtooth.end),
             "rescales": sawtooth.rescales,
             "lowest": sawtooth.lowest,
             "highest": sawtooth.highest,
@@ -95,16 +91,23 @@ def _facts(facts: Facts, price: float | None) -> dict[str, Any]:
     }
 
 
-def _figures(figures: Figures, price: float | None) -> dict[str, Any]:
+def trust(found: ModelTrust) -> dict[str, Any]:
+    """Returns how far the model is trusted."""
+    agreement = None if found.agreement is None else round(found.agreement, 4)
+    return {"level": found.level.value, "agreement": agreement, "text": found.text}
+
+
+def figures(found: Figures, price: float | None) -> dict[str, Any]:
+    """Returns how one spec did."""
     return {
-        "seconds": round(figures.seconds, 3),
-        **_priced("replicaHours", figures.replica_seconds, "cost", price),
-        "secondsAboveGoal": round(figures.above_goal, 3),
-        "secondsOverloaded": round(figures.overloaded, 3),
-        "rescales": figures.rescales,
-        "flaps": figures.flaps,
-        "lowest": figures.lowest,
-        "highest": figures.highest,
+        "seconds": round(found.seconds, 3),
+        **_priced("replicaHours", found.replica_seconds, "cost", price),
+        "secondsAboveGoal": round(found.above_goal, 3),
+        "secondsOverloaded": round(found.overloaded, 3),
+        "rescales": found.rescales,
+        "flaps": found.flaps,
+        "lowest": found.lowest,
+        "highest": found.highest,
     }
 
 
@@ -115,9 +118,11 @@ def _priced(name: str, replica_seconds: float, cost: str, price: float | None) -
     return found if price is None else {**found, cost: round(hours * price, 4)}
 
 
-def _named(key: Key) -> dict[str, str]:
+def named(key: Key) -> dict[str, str]:
+    """Returns the names of an HPA."""
     return {"namespace": key.namespace, "name": key.name, "kind": kind_of(key)}
 
 
-def _time(at: datetime) -> str:
+def time(at: datetime) -> str:
+    """Returns a time in UTC."""
     return f"{at:%Y-%m-%dT%H:%M:%SZ}"

@@ -2,7 +2,8 @@
 
 import argparse
 import itertools
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -36,45 +37,102 @@ class PastSource(NamedTuple):
     notes: Sequence[str] = ()
 
 
+class ReadingProgress:
+    """Says on a terminal how many HPAs were read and assessed, on one line of standard error."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+        self._read = "0 HPAs"
+        self._assessed = 0
+        self._width = 0
+
+    def read(self, done: int, of: int, samples: int) -> None:
+        """Takes the progress of the reader (`ReadingOptions.progress`)."""
+        self._read = f"{done} of {of} HPAs, {samples:,} values"
+        self._show()
+
+    def assessed(self) -> None:
+        """Adds an HPA that is assessed."""
+        self._assessed += 1
+        self._show()
+
+    def _show(self, end: str = "\r") -> None:
+        if self._shown:
+            text = f"read {self._read}; assessed {self._assessed}"
+            self._width = max(self._width, len(text))
+            print(text.ljust(self._width), end=end, file=sys.stderr, flush=True)
+
+    def done(self) -> None:
+        """Ends the line."""
+        self._show(end="\n")
+
+
 def add_arguments(group: argparse._ArgumentGroup) -> None:
     source = group.add_mutually_exclusive_group(required=True)
     source.add_argument("--prometheus", metavar="URL", help="range queries of this server")
     source.add_argument("--recording", metavar="FILE", help="file or folder of `hpad run --record`, with its HPAs")
-    text = f"from this time on: {moments.FORMS} (default: 168h, 7 days)"
-    group.add_argument("--from", dest="begin", metavar="TIME", default="168h", help=text)
+    text = f"from this time on: {moments.FORMS} (default: 7d)"
+    group.add_argument("--from", dest="begin", metavar="TIME", default="7d", help=text)
     group.add_argument("--to", dest="end", metavar="TIME", help="up to this time (default: now)")
     group.add_argument("--step", metavar="DURATION", type=numbers.some_seconds, default=60.0, help="of values (1m)")
+    text = "series with other names than those of kube-state-metrics and cAdvisor (YAML, docs/advise.md)"
+    group.add_argument("--series", type=Path, metavar="FILE", help=text)
+    text = "keep answers in this folder until all is read: after an error the same command goes on from there"
+    group.add_argument("--resume", type=Path, metavar="DIR", help=text)
+    text = "values that are read at most (default: 100000000)"
+    group.add_argument("--most-values", metavar="N", type=numbers.whole(1), default=100_000_000, help=text)
     group.add_argument("--prometheus-token-file", type=Path, metavar="FILE", help="file with a bearer token")
     group.add_argument("--prometheus-ca-file", type=Path, metavar="FILE", help="authorities of the certificate (PEM)")
 
 
-def source(args: argparse.Namespace, settings: Settings, span: LookedAt) -> PastSource:
-    """Returns the pasts that the arguments name. Raises Failure."""
+def source(
+    args: argparse.Namespace,
+    settings: Settings,
+    span: LookedAt,
+    progress: ReadingProgress,
+    only: Collection[Key] | None = None,
+) -> PastSource:
+    """Returns the pasts of the HPAs that the arguments name, of `only` these if it is given. Raises Failure."""
     if args.recording is not None:
-        return _recorded(args, span)
-    return _queried(args, settings, span)
+        return _recorded(args, span, only)
+    return _queried(args, settings, span, progress, only)
 
 
-def _queried(args: argparse.Namespace, settings: Settings, span: LookedAt) -> PastSource:
-    from hpad.simulation.advice import reading  # imported late: it loads requests
+def _queried(
+    args: argparse.Namespace,
+    settings: Settings,
+    span: LookedAt,
+    progress: ReadingProgress,
+    only: Collection[Key] | None,
+) -> PastSource:
+    # Imported late: these load requests.
+    from hpad.simulation.advice import reading, series_file
+    from hpad.simulation.advice.series import DEFAULT
     from hpad.simulation.prometheus import QueriedPrometheus
 
-    known = advise_hpas.found(args, settings)
+    series = DEFAULT if args.series is None else series_file.read_file(args.series)
+    known = advise_hpas.found(args, settings, only)
     server = QueriedPrometheus(args.prometheus, args.prometheus_token_file, args.prometheus_ca_file)
-    options = reading.ReadingOptions(own=own_queries.read(args, settings, known.hpas))
-    pasts = reading.read(server, known.hpas, span.begin, span.end, args.step, options=options)
+    options = reading.ReadingOptions(
+        own=own_queries.read(args, settings, known.hpas),
+        most_samples=args.most_values,
+        cache=args.resume,
+        progress=progress.read,
+    )
+    pasts = reading.read(server, known.hpas, span.begin, span.end, args.step, series, options)
     return PastSource(args.prometheus, pasts, len(known.hpas), known.unread, known.notes)
 
 
-def _recorded(args: argparse.Namespace, span: LookedAt) -> PastSource:
+def _recorded(args: argparse.Namespace, span: LookedAt, only: Collection[Key] | None) -> PastSource:
     from hpad.simulation.advice import own_history
 
-    if args.filename or args.kubeconfig or args.context:
-        raise WrongUse("--recording has its own HPAs: leave out -f, --kubeconfig and --context")
+    for flag, given in (("-f", args.filename), ("--series", args.series), ("--resume", args.resume)):
+        if given:
+            raise WrongUse(f"--recording has the HPAs and their values: leave out {flag}")
     asked = [fetch.parsed(name) for name in args.names]
 
     def wanted(key: Key) -> bool:
-        return advise_hpas.is_wanted(key, args.namespace, asked)
+        return (only is None or key in only) and advise_hpas.is_wanted(key, args.namespace, asked)
 
     pasts = own_history.recorded_pasts(args.recording, span.begin, span.end, args.step, wanted)
     first = next(pasts, None)

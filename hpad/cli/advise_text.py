@@ -27,7 +27,7 @@ def lines(found: FleetAdvice, *, whole: bool, width: int | None) -> Iterator[Lin
         yield from _ranking(found, width)
     for each in (*found.notable, *(found.good if whole else ())):
         yield BLANK
-        yield from advise_block.lines(each, found.price)
+        yield from advise_block.lines(each, found.price, queries=whole)
     if found.good and not whole:
         yield BLANK
         yield from _good(found.good)

@@ -10,10 +10,11 @@ from hpad.api.text import shown
 from hpad.cli.output import WrongUse
 
 _CLOCK: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?(Z?)")
+_DAYS: Final = re.compile(r"-?([0-9]{1,5})d")
 _DAYS_BACK: Final = 3
 """Today and the days before it; a time that the clocks skip today and yesterday does not occur in any zone."""
 _MOMENT: Final = timedelta(microseconds=1)
-FORMS: Final = "02:40 (local time), 02:40Z (UTC), 2026-11-22T02:40:00Z, or 10m (ago)"
+FORMS: Final = "02:40 (local time), 02:40Z (UTC), 2026-11-22T02:40:00Z, 10m or 7d (ago)"
 
 
 def parse(flag: str, text: str, now: datetime, zone: tzinfo | None = None) -> datetime:
@@ -67,7 +68,10 @@ def _wall(at: datetime, zone: tzinfo | None) -> datetime:
 
 
 def _ago(text: str, now: datetime) -> datetime | None:
+    days = _DAYS.fullmatch(text)
     try:
+        if days is not None:
+            return now - timedelta(days=int(days[1]))
         return now - abs(duration.parse(text.removeprefix("-")))
     except (ValueError, OverflowError):
         return None

@@ -1,0 +1,153 @@
+"""Compares an HPA with what it is to become, over its past and by the model of the advice."""
+
+import enum
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
+from hpad.engine.spec import CompiledMetric, compiled_spec
+from hpad.engine.words import percent
+from hpad.simulation.advice import trust
+from hpad.simulation.advice.assessment import AdviceOptions, Figures, Level, ModelTrust
+from hpad.simulation.advice.past import HpaPast
+from hpad.simulation.advice.rerun import LoadModel, Rerun, rerun
+
+_OVERLOAD: Final = 0.002
+"""The share of the time by which overload may grow: as much is chance in a week."""
+_OVERLOAD_GROWTH: Final = 1.1
+_COST_GROWTH: Final = 1.05
+"""Replica-hours may grow by a twentieth, which a model does not tell from nothing."""
+_FLAPS_A_DAY: Final = 1.0
+_FLAPS_GROWTH: Final = 1.5
+_DAY: Final = 86_400.0
+
+
+class ChangeOutcome(enum.StrEnum):
+    """What a change does."""
+
+    WORSE = "worse"
+    NOT_WORSE = "not worse"
+    UNKNOWN = "unknown"
+    """The model is not trusted, or has no values."""
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """How a change of an HPA compares. `reasons` are sentences. Trust and figures are None where nothing was run."""
+
+    key: Key
+    outcome: ChangeOutcome
+    reasons: tuple[str, ...]
+    trust: ModelTrust | None
+    before: Figures | None = None
+    after: Figures | None = None
+
+
+class ChangedPast(NamedTuple):
+    """The past of an HPA, and the HPA as it is to become."""
+
+    past: HpaPast
+    changed: HorizontalPodAutoscaler
+
+
+def compared(found: ChangedPast, options: AdviceOptions) -> Compared:
+    """Returns how the changed HPA compares with the one of now. Runs for about a second per week."""
+    past, changed = found
+    model = LoadModel.of(past, options)
+    now = None if model is None else rerun(past.hpa, model)
+    trusted = trust.judged(past, now)
+    if model is None or now is None or trusted.level is Level.POOR:
+        return unknown(past.hpa.key, trusted.text, trusted)
+    try:
+        fitting = _fitting(past.hpa, changed)
+    except ValueError as error:
+        return unknown(past.hpa.key, str(error), trusted)
+    before, after = whole(now), whole(rerun(fitting, model))
+    reasons = tuple(worse(before, after))
+    return Compared(
+        key=past.hpa.key,
+        outcome=ChangeOutcome.WORSE if reasons else ChangeOutcome.NOT_WORSE,
+        reasons=reasons or (_not_worse(before, after),),
+        trust=trusted,
+        before=before,
+        after=after,
+    )
+
+
+def unknown(key: Key, reason: str, trusted: ModelTrust | None = None) -> Compared:
+    """Returns that nothing can be said of a change, and why."""
+    return Compared(key=key, outcome=ChangeOutcome.UNKNOWN, reasons=(reason,), trust=trusted)
+
+
+def _fitting(now: HorizontalPodAutoscaler, changed: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
+    """Returns the changed HPA with its metrics in the order of now. Raises ValueError if it is not comparable."""
+    if changed.spec.scale_target_ref != now.spec.scale_target_ref:
+        raise ValueError("it would scale another target, whose past is another one")
+    present, new = compiled_spec(now).metrics, compiled_spec(changed).metrics
+    order = [next((index for index, each in enumerate(new) if _is_same(each, metric)), None) for metric in present]
+    places = [index for index in order if index is not None]
+    if len(places) != len(new) or len(new) != len(present) or len({*places}) != len(places):
+        names = ", ".join(sorted({each.label for each in (*present, *new) if not _in_both(each, present, new)}))
+        raise ValueError(f"it would read other metrics ({names}), and overload by these is not comparable")
+    metrics = changed.spec.metrics or ()
+    spec = msgspec.structs.replace(changed.spec, metrics=tuple(metrics[index] for index in places))
+    return msgspec.structs.replace(changed, spec=spec)
+
+
+def _is_same(one: CompiledMetric, other: CompiledMetric) -> bool:
+    return (one.query, one.kind) == (other.query, other.kind)
+
+
+def _in_both(metric: CompiledMetric, *lists: Sequence[CompiledMetric]) -> bool:
+    return all(any(_is_same(metric, each) for each in metrics) for metrics in lists)
+
+
+def whole(run: Rerun) -> Figures:
+    """Returns the figures of all days."""
+    first, last = run.chosen, run.checked
+    return Figures(
+        seconds=first.seconds + last.seconds,
+        replica_seconds=first.replica_seconds + last.replica_seconds,
+        above_goal=first.above_goal + last.above_goal,
+        overloaded=first.overloaded + last.overloaded,
+        rescales=first.rescales + last.rescales,
+        flaps=first.flaps + last.flaps,
+        lowest=min(first.lowest, last.lowest),
+        highest=max(first.highest, last.highest),
+    )
+
+
+def worse(before: Figures, after: Figures) -> Iterator[str]:
+    """Yields a sentence for each respect in which `after` is clearly worse.
+
+    Overload may grow by 0.2 % of the time or a tenth, whichever is more; replica-hours by a twentieth, or by any number
+    if overload falls as clearly; flaps by one a day or by half.
+    """
+    if _grew(before.overloaded, after.overloaded, _OVERLOAD * before.seconds, _OVERLOAD_GROWTH):
+        yield f"overloaded {_share(after)} of the time instead of {_share(before)}"
+    eased = _grew(after.overloaded, before.overloaded, _OVERLOAD * before.seconds, _OVERLOAD_GROWTH)
+    if after.replica_seconds > before.replica_seconds * _COST_GROWTH and not eased:
+        more = percent(after.replica_seconds / before.replica_seconds - 1) if before.replica_seconds else "endlessly"
+        yield f"{more} more replica-hours without less overload"
+    if _grew(before.flaps, after.flaps, _FLAPS_A_DAY * before.seconds / _DAY, _FLAPS_GROWTH):
+        yield f"{after.flaps} flaps instead of {before.flaps}"
+
+
+def _grew(before: float, after: float, by: float, growth: float) -> bool:
+    return after > max(before + by, before * growth)
+
+
+def _share(figures: Figures) -> str:
+    return percent(figures.overloaded / figures.seconds) if figures.seconds else "0 %"
+
+
+def _not_worse(before: Figures, after: Figures) -> str:
+    change = after.replica_seconds / before.replica_seconds - 1 if before.replica_seconds else 0.0
+    hours = "as many replica-hours" if abs(change) < 0.0005 else f"{percent(abs(change))} {_more(change)} replica-hours"
+    return f"{hours}; overloaded {_share(after)} of the time, before {_share(before)}"
+
+
+def _more(change: float) -> str:
+    return "more" if change > 0 else "fewer"
