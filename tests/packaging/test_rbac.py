@@ -4,6 +4,7 @@ The authorizer reads requests as the API server does (k8s.io/apiserver, pkg/endp
 as RBAC does (pkg/registry/rbac/validation and the API reference of rbac.authorization.k8s.io/v1).
 """
 
+import argparse
 import asyncio
 import contextlib
 import json
@@ -15,13 +16,16 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
+import yaml
 from aiohttp import web
-from support import overlays
+from support import kubeconfigs, overlays
 
 from hpad import settings
+from hpad.cli import advise_hpas
 from hpad.daemon import app
 from hpad.engine.view import Tunables
 from hpad.kube.auth.credentials import ClusterConfig
+from hpad.lab import autoscaler
 from hpad.lab.cluster import Cluster, Resource, ScalePaths
 from hpad.settings.model import Election
 
@@ -370,3 +374,29 @@ def test_bindings_bind_what_is_there(overlay: str) -> None:
         assert (role["kind"], "" if role["kind"] == "ClusterRole" else own, role["name"]) in made
         for subject in each["subjects"]:
             assert (subject["kind"], subject["namespace"], subject["name"]) in made
+
+
+@pytest.fixture
+def guided() -> list[tuple[str, Json]]:
+    """The rules of the ClusterRole in docs/advise.md."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "advise.md").read_text("utf-8")
+    (text,) = re.findall(r"^```yaml\n([^`]*?kind: ClusterRole[^`]*?)^```$", page, re.M)
+    return [("", rule) for rule in yaml.safe_load(text)["rules"]]
+
+
+async def test_the_role_of_the_guide_suffices_to_list_hpas_for_advice(
+    guided: list[tuple[str, Json]], tmp_path: Path
+) -> None:
+    cpu = {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "10"}}
+    async with Cluster(kubelet=False) as cluster, Gatekeeper(cluster.url, guided).open() as gate:
+        cluster.apply(autoscaler.definition())
+        cluster.apply(hpa("web", "Deployment", {"type": "Resource", "resource": cpu}))
+        parser = argparse.ArgumentParser()
+        advise_hpas.add_arguments(parser)
+        args = parser.parse_args(["--kubeconfig", kubeconfigs.kubeconfig(tmp_path / "kubeconfig", server=gate.url)])
+        known = await asyncio.to_thread(advise_hpas.found, args, settings.Settings())
+    assert [str(each.key) for each in known.hpas] == ["shop/web"]
+    assert not known.notes
+    assert not gate.refused
+    granted = {(number, verb) for number, (_, rule) in enumerate(guided) for verb in rule["verbs"]}
+    assert {(number, verb) for number, verb, _ in gate.used} == granted
