@@ -9,6 +9,7 @@ import shutil
 import ssl
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -26,20 +27,29 @@ _EMPTY = "global: {scrape_interval: 5s}\n"
 class PrometheusServer:
     """One server: use `async with`, or start() and stop(). A start takes about a second.
 
-    - `history`: series in the OpenMetrics text format with timestamps (seconds since 1970), loaded by promtool.
+    - `history`: series in the OpenMetrics text format with timestamps (seconds since 1970), loaded by promtool; much
+      text as a file.
     - `config`: the content of prometheus.yml.
     - `web_config`: the content of the file of --web.config.file (TLS, users).
     - `tls`: the client's TLS context, if `web_config` enables TLS.
+    - `arguments`: further ones of its command line.
     """
 
     def __init__(
-        self, *, history: str = "", config: str = _EMPTY, web_config: str = "", tls: ssl.SSLContext | None = None
+        self,
+        *,
+        history: str | Path = "",
+        config: str = _EMPTY,
+        web_config: str = "",
+        tls: ssl.SSLContext | None = None,
+        arguments: Sequence[str] = (),
     ) -> None:
         (self.port,) = ports.free(1)
         self._history = history
         self._config = config
         self._web_config = web_config
         self._tls = tls
+        self._arguments = arguments
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -89,14 +99,20 @@ class PrometheusServer:
             "--storage.tsdb.retention.time=1y",
             f"--web.listen-address=127.0.0.1:{self.port}",
             "--log.level=warn",
+            *self._arguments,
         ]
         with (folder / "out.log").open("wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder)
 
     def _load(self, folder: Path) -> None:
-        file = folder / "history.om"
-        file.write_text(self._history)
-        command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(file), f"{folder}/data"]
+        if isinstance(self._history, str):
+            file = folder / "history.om"
+            file.write_text(self._history)
+        else:
+            file = self._history
+        # promtool reads the file once for each block, which by default has two hours.
+        command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "--max-block-duration=486h", "--quiet"]
+        command += [str(file), f"{folder}/data"]
         loaded = subprocess.run(command, capture_output=True, text=True, check=False)
         if loaded.returncode:
             raise RuntimeError(f"promtool could not load the history: {loaded.stderr[-2000:]}")
