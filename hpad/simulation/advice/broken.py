@@ -60,6 +60,20 @@ def metric_failing(case: Case) -> Iterator[FoundFault]:
     yield FoundFault(HpaFault.METRIC_FAILING, severity, text, brief)
 
 
+def values_missing(case: Case) -> Iterator[FoundFault]:
+    """Yields as a note a metric without values while nothing is known of failures."""
+    record = case.record
+    if any(value is not None for column in case.past.failing.values() for value in column):
+        return
+    for address, column in record.ratios.items():
+        gaps = [ratio is None and count > 0 for ratio, count in zip(column, record.counts, strict=True)]
+        seconds = record.time(gaps)
+        if record.longest(gaps) >= FAILED and case.share(seconds) < 1:
+            brief = f"{address} has no values for {rounded(seconds)}, {percent(case.share(seconds))} of the time"
+            text = f"{brief}; whether the HPA could read it then is not known"
+            yield FoundFault(HpaFault.METRIC_FAILING, Severity.NOTE, text, brief)
+
+
 def equal_bounds(case: Case) -> Iterator[FoundFault]:
     """Yields that the HPA never scales, with what its metrics asked for."""
     spec, facts = case.spec, case.facts

@@ -19,6 +19,8 @@ REGRETTED: Final = 1 / 3
 """The share of all scale-downs from which on they are the rule."""
 SWING: Final = 0.3
 """A load whose mean over five minutes moves by this part of a sawtooth has a part in it."""
+ASKED: Final = 0.6
+"""A load whose mean moves by this part of a sawtooth asks for it."""
 _SMOOTH: Final = 300.0
 _DEFAULT_WINDOW: Final = 300.0
 
@@ -29,12 +31,21 @@ def restless(case: Case) -> Iterator[FoundFault]:
     A sawtooth under a load that stays is flapping. Where the load itself goes down and up, the window of scale-downs
     should have bridged it. Where a load that moves a little becomes a long sawtooth, both are named.
     """
-    teeth = sum(map(len, rescales.series(case.legs)))
-    longest = case.facts.sawtooth
-    flapping = longest is not None and longest.rescales >= TEETH and case.per_day(teeth) >= TEETH_PER_DAY
-    yield from _short(case, flapping=flapping)
+    teeth, tooth, swing = sum(map(len, rescales.series(case.legs))), case.facts.sawtooth, _swing(case)
+    often = tooth is not None and tooth.rescales >= TEETH and case.per_day(teeth) >= TEETH_PER_DAY
+    asked = swing is not None and swing >= ASKED
+    # Replicas that come and go with a load, and are not missed in between, or none at all: that is scaling.
+    flapping = often and (_is_regretted(case) or not asked) and tooth is not None and tooth.lowest > 0
+    if _is_regretted(case) and (asked or (swing or 0) >= SWING or (not flapping and _window(case) < _DEFAULT_WINDOW)):
+        yield _short(case)
     if flapping:
         yield _flapping(case, teeth)
+
+
+def _is_regretted(case: Case) -> bool:
+    """Whether scale-downs are needed again soon after as a rule."""
+    downs, regretted = sum(not leg.up for leg in case.legs), case.facts.regretted
+    return case.per_day(regretted) >= REGRETS_PER_DAY and regretted >= max(REGRETTED * downs, TEETH / 2)
 
 
 def _flapping(case: Case, teeth: int) -> FoundFault:
@@ -52,17 +63,12 @@ def _flapping(case: Case, teeth: int) -> FoundFault:
     return FoundFault(HpaFault.FLAPPING, Severity.WARNING, text, brief)
 
 
-def _short(case: Case, *, flapping: bool) -> Iterator[FoundFault]:
+def _short(case: Case) -> FoundFault:
     downs, regretted = sum(not leg.up for leg in case.legs), case.facts.regretted
-    if case.per_day(regretted) < REGRETS_PER_DAY or regretted < max(REGRETTED * downs, TEETH / 2):
-        return
-    swing = _swing(case)
-    if (swing is None or swing < SWING) and (flapping or _window(case) >= _DEFAULT_WINDOW):
-        return
     window, each = rounded(_window(case)), per_day(regretted, case.facts.seconds)
     brief = f"the scale-down window of {window} is short: {regretted} of {downs} scale-downs were soon undone"
     text = f"{brief}, within ten minutes, {each} times a day; a longer window would have kept the replicas"
-    yield FoundFault(HpaFault.WINDOW_SHORT, Severity.WARNING, text, brief)
+    return FoundFault(HpaFault.WINDOW_SHORT, Severity.WARNING, text, brief)
 
 
 def _window(case: Case) -> float:

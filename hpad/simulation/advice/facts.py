@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Final
 
-from hpad.engine.spec import compiled_spec
+from hpad.api.sample import CONTAINER_RESOURCE, RESOURCE
+from hpad.engine.spec import CompiledMetric, compiled_spec
 from hpad.engine.view import Tunables
 from hpad.simulation.advice import rescales
 from hpad.simulation.advice.assessment import Curve, Facts
@@ -124,8 +125,8 @@ def _idle(record: PastRecord) -> float:
 def _exceeded(past: HpaPast, record: PastRecord) -> Iterator[str]:
     """Yields the metrics that are always above their goal and do not fall with the count.
 
-    Where the count hardly changed that cannot be seen. Then a metric other than CPU counts that is steady at the
-    maximum, where more replicas did not help.
+    Where the count hardly changed that cannot be seen. Then memory counts that is steady at the maximum: what one pod
+    needs hardly depends on the others.
     """
     more = 1 + record.tolerated.up
     metrics = dict(zip(named(past.hpa), compiled_spec(past.hpa).metrics, strict=True))
@@ -139,8 +140,12 @@ def _exceeded(past: HpaPast, record: PastRecord) -> Iterator[str]:
         if _varied(pairs):
             if _stays(pairs):
                 yield address
-        elif not metrics[address].is_cpu and any(at_maximum(record)) and _is_steady([ratio for _, ratio in pairs]):
+        elif _is_memory(metrics[address]) and any(at_maximum(record)) and _is_steady([ratio for _, ratio in pairs]):
             yield address
+
+
+def _is_memory(metric: CompiledMetric) -> bool:
+    return metric.type in (RESOURCE, CONTAINER_RESOURCE) and metric.name == "memory"
 
 
 def _varied(pairs: Sequence[tuple[int, float]]) -> bool:

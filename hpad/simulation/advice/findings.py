@@ -17,6 +17,7 @@ _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 _FINDERS: Final[Sequence[Callable[[Case], Iterator[FoundFault]]]] = (
     broken.requests_missing,
     broken.metric_failing,
+    broken.values_missing,
     broken.equal_bounds,
     broken.goal_below_one_pod,
     shortage.at_maximum,

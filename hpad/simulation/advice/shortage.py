@@ -8,7 +8,7 @@ from hpad.engine.behavior import DISABLED, MIN_CHANGE, PERCENT, DirectionRules
 from hpad.engine.spec import UTILIZATION
 from hpad.engine.words import percent
 from hpad.simulation.advice import facts as own
-from hpad.simulation.advice.case import Case, Moments
+from hpad.simulation.advice.case import Case, Moments, amount
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.record import goal_of
 from hpad.simulation.advice.words import days, rounded
@@ -131,39 +131,33 @@ def _reach(rules: DirectionRules, count: int) -> float:
 
 def goal_high(case: Case) -> Iterator[FoundFault]:
     """Yields a goal that leaves pods no room before more are there, although replicas could be added."""
-    record, facts = case.record, case.facts
-    room = [
-        reads and (high is None or count < high)
-        for reads, count, high in zip(case.reads, record.counts, record.highest, strict=True)
-    ]
+    record = case.record
+    moments = zip(case.reads, record.counts, record.highest, own.held_back(record), strict=True)
+    room = [reads and not held and (high is None or count < high) for reads, count, high, held in moments]
     for address, column in record.ratios.items():
         metric = case.metrics[address]
-        if metric.kind != UTILIZATION or goal_of(metric) < HIGH_GOAL:
-            continue
-        goal = goal_of(metric)
-        hot = [each and ratio is not None and ratio * goal > HOT for each, ratio in zip(room, column, strict=True)]
-        seconds = record.time(hot)
-        if seconds >= max(LEAST, HOT_OFTEN * facts.seconds):
-            over = record.time([each and (ratio or 0) * goal > 100 for each, ratio in zip(hot, column, strict=True)])
-            severity = Severity.ERROR if over >= HOT_OFTEN * facts.seconds else Severity.WARNING
-            brief = f"the {metric.name} goal of {goal:.0f} % leaves no room: above 90 % for {rounded(seconds)}"
-            text = f"{brief} of {days(facts.seconds)} although replicas could be added, above 100 % for {rounded(over)}"
-            yield FoundFault(HpaFault.GOAL_HIGH, severity, text, brief)
+        level = max(HOT, goal_of(metric) * (1 + record.tolerated.up)) if metric.kind == UTILIZATION else 0.0
+        if metric.kind == UTILIZATION and goal_of(metric) >= HIGH_GOAL:
+            level = HOT
+        level = level / goal_of(metric) or 1 + record.tolerated.up
+        hot = [each and ratio is not None and ratio > level for each, ratio in zip(room, column, strict=True)]
+        often = HOT_OFTEN if metric.kind == UTILIZATION else ABOVE_OFTEN
+        if record.time(hot) >= max(LEAST, often * case.facts.seconds):
+            yield _high(case, address, level, hot)
             return
-    yield from _rises_too_fast(case, room)
 
 
-def _rises_too_fast(case: Case, room: Moments) -> Iterator[FoundFault]:
-    """Yields that a metric is often above its goal although nothing holds the count back."""
-    record, facts = case.record, case.facts
-    held = own.held_back(record)
-    above = [bool(each and free and not back) for each, free, back in zip(record.above, room, held, strict=True)]
-    seconds, reading = record.time(above), case.leading(above)
-    if reading is None or seconds < max(LEAST, ABOVE_OFTEN * facts.seconds) or facts.held_back:
-        return
-    metric = case.metrics[reading.address]
-    if metric.kind == UTILIZATION and reading.ratio * goal_of(metric) < HOT:
-        return  # the room that the goal leaves is what it is for
-    brief = f"above its goal for {rounded(seconds)} below the maximum: the load rises faster than pods start"
-    text = f"{brief}; with {case.value(reading)}, a lower goal would leave room for it"
-    yield FoundFault(HpaFault.GOAL_HIGH, Severity.WARNING, text, brief)
+def _high(case: Case, address: str, level: float, hot: Moments) -> FoundFault:
+    metric, record, seconds = case.metrics[address], case.record, case.record.time(hot)
+    goal, edge = amount(metric, 1), amount(metric, level)
+    brief = f"the {address} goal of {goal} leaves no room: above {edge} for {rounded(seconds)}"
+    text = f"{brief} of {days(case.facts.seconds)}, although replicas could be added"
+    over = 0.0
+    if metric.kind == UTILIZATION and level * goal_of(metric) < 100:
+        whole = 100 / goal_of(metric)
+        over = record.time(
+            [each and (ratio or 0) > whole for each, ratio in zip(hot, record.ratios[address], strict=True)]
+        )
+        text += f", and above 100 % for {rounded(over)}"
+    severity = Severity.ERROR if over >= HOT_OFTEN * case.facts.seconds else Severity.WARNING
+    return FoundFault(HpaFault.GOAL_HIGH, severity, text, brief)

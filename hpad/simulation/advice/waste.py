@@ -29,10 +29,16 @@ USUAL: Final = 70
 """A goal that leaves room for a load that never doubles within minutes."""
 SAVED: Final = 0.25
 """A higher goal has to save a quarter of the replica-hours to be worth a sentence."""
+SAVED_REPLICAS: Final = 1.0
+"""And more than one replica on average: three that are kept where two would do are a matter of taste."""
 WINDOW: Final = 300.0
 """The default window of scale-downs in seconds, which a longer one is compared with."""
-COSTS: Final = 0.03
+COSTS: Final = 0.02
 """The share of the replica-hours that a window costs and from which on it is worth a change."""
+COSTS_LITTLE: Final = 0.005
+"""The share from which on it is worth a note."""
+LONG_WINDOW: Final = 900.0
+"""A window of up to a quarter of an hour is usual: what it costs is a note."""
 HOURS_PER_START: Final = 1.0
 """Replica-hours that may be spent to keep one pod from being stopped and started again."""
 _CALM: Final = 0.995
@@ -79,9 +85,9 @@ def goal_low(case: Case) -> Iterator[FoundFault]:
     if metric.kind != UTILIZATION or goal > LOW_GOAL:
         return
     values = [ratio * goal for ratio in record.ratios[address] if ratio is not None]
-    most = _quantile(values, _CALM)
-    saved = _saved(case, goal / USUAL)
-    if most > USED or saved < SAVED:
+    most, saved = _quantile(values, _CALM), _saved(case, goal / USUAL)
+    replicas = saved * facts.replica_seconds / facts.seconds
+    if most > USED or saved < SAVED or replicas <= SAVED_REPLICAS:
         return
     brief = f"the {metric.name} goal of {goal:.0f} % leaves most of what is requested unused"
     text = f"{brief}: pods were above {most:.0f} % of their request for less than 1 % of the time;"
@@ -114,12 +120,13 @@ def window_useless(case: Case) -> Iterator[FoundFault]:
         long, short = _course(case, window), _course(case, WINDOW)
         costs, prevented = long.replica_seconds - short.replica_seconds, short.starts - long.starts
         share = costs / long.replica_seconds if long.replica_seconds else 0.0
-        if share >= COSTS and costs / 3600 > HOURS_PER_START * prevented:
+        if share >= COSTS_LITTLE and costs / 3600 > HOURS_PER_START * prevented:
             brief = f"the scale-down window of {rounded(window)} costs {percent(share)} of the replica-hours"
             starts = "no start" if prevented <= 0 else "one start" if prevented == 1 else f"{prevented} starts"
             text = f"{brief} against the default of 5m, {hours_only(costs)} in {days(record.seconds)},"
             text += f" and spared {starts} of a pod"
-            yield FoundFault(HpaFault.WINDOW_USELESS, Severity.WARNING, text, brief)
+            severity = Severity.WARNING if window > LONG_WINDOW and share >= COSTS else Severity.NOTE
+            yield FoundFault(HpaFault.WINDOW_USELESS, severity, text, brief)
             return
     yield from _never_acted(case)
 

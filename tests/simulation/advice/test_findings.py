@@ -222,6 +222,47 @@ def test_dips_that_are_served_by_a_default_window_are_no_fault() -> None:
     assert severe(past) == []
 
 
+def test_replicas_that_follow_a_swinging_load_are_no_sawtooth() -> None:
+    # Each half hour there is work for ten minutes, and the default window holds the replicas for five more.
+    counts = _every(30, [9] * 15, 3)
+    values = [9 * 60 / count if index % 30 < 10 else 3 * 60 / count for index, count in enumerate(counts)]
+    assert severe(painted(spec(CPU, high=20), counts, {"cpu": values})) == []
+    # Under a load that stays the same counts are a sawtooth.
+    values = [5.5 * 60 / count for count in counts]
+    assert severe(painted(spec(CPU, high=20), counts, {"cpu": values})) == [HpaFault.FLAPPING]
+
+
+def test_workers_that_are_taken_to_zero_between_jobs_are_no_fault() -> None:
+    counts = _every(15, [3] * 8, 0)
+    messages = _every(15, [80] * 3, 0)
+    assert severe(painted(spec(QUEUE, low=0, high=20), counts, {"queue_messages": messages})) == []
+
+
+def test_a_metric_at_its_maximum_all_week_is_full_unless_it_is_memory() -> None:
+    past = painted(spec(pods_metric("requests", "100"), high=8), [8] * WEEK, {"requests": 140})
+    assert severe(past) == [HpaFault.AT_MAXIMUM]
+    past = painted(spec(resource("memory", averageUtilization=80), high=8), [8] * WEEK, {"memory": 112})
+    assert severe(past) == [HpaFault.GOAL_BELOW_ONE_POD]
+
+
+@pytest.mark.parametrize(("minutes", "accused"), [(60, False), (80, True)])
+def test_pods_without_room_under_a_usual_goal(minutes: int, accused: bool) -> None:
+    # An hour a day is 4.2 %, 80 minutes are 5.6 %; 95 % is above the 90 % of the request that pods may use.
+    counts = [5 if index % 1440 < minutes else 4 for index in range(WEEK)]
+    values = [95.0 if index % 1440 < minutes else 70.0 for index in range(WEEK)]
+    past = painted(spec(resource("cpu", averageUtilization=88), high=20), counts, {"cpu": values})
+    assert severe(past) == ([HpaFault.GOAL_HIGH] if accused else [])
+
+
+def test_values_that_are_missing_are_a_note() -> None:
+    values = [None if 3000 <= index < 3200 else 55.0 for index in range(WEEK)]
+    (found,) = faults(painted(spec(CPU, low=2), [3] * WEEK, {"cpu": values}))
+    assert (found.fault, found.severity) == (HpaFault.METRIC_FAILING, Severity.NOTE)
+    assert found.text == "cpu has no values for 3h20m, 2 % of the time; whether the HPA could read it then is not known"
+    failing = {"FailedGetResourceMetric": 0}
+    assert faults(painted(spec(CPU, low=2), [3] * WEEK, {"cpu": values}, failing=failing)) == ()
+
+
 def test_a_window_that_is_short_without_known_load() -> None:
     counts = _every(60, [4] * 5, 10)
     rules = {"scaleDown": {"stabilizationWindowSeconds": 30}}
