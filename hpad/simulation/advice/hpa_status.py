@@ -63,7 +63,7 @@ class StatusReader:
 
     def _key(self, name: str, labels: Mapping[str, str]) -> Key:
         names = self._series.labels_of(name)
-        return Key(labels.get(names.namespace, ""), labels.get(names.hpa, ""))
+        return Key.of(labels.get(names.namespace, ""), labels.get(names.hpa, ""))
 
     def _bounds(self, name: str, keys: Sequence[Key], current: Mapping[Key, Column]) -> dict[Key, Column]:
         """Returns the column of a bound. Where it never changed, two numbers are read, and not a week of them."""

@@ -14,6 +14,7 @@ from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, RESOURCE, Past
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, VALUE, CompiledMetric, compiled_spec
 from hpad.simulation.advice.answers import Answers
 from hpad.simulation.advice.hpa_status import StatusReader, merged
+from hpad.simulation.advice.own_series import SOURCE, OwnSeriesReader
 from hpad.simulation.advice.past import Column, MetricReading
 from hpad.simulation.advice.series import QueueExpressions, Series
 from hpad.simulation.backlog import Rates
@@ -48,12 +49,18 @@ class MetricReader:
     """Reads the metrics of a few HPAs. `own` has the PromQL of metrics by HPA and address."""
 
     def __init__(
-        self, answers: Answers, series: Series, grid: TimeGrid, own: Mapping[tuple[Key, str], PastPromQL]
+        self,
+        answers: Answers,
+        series: Series,
+        grid: TimeGrid,
+        own: Mapping[tuple[Key, str], PastPromQL],
+        of_hpad: OwnSeriesReader | None = None,
     ) -> None:
         self._answers = answers
         self._series = series
         self._grid = grid
         self._own = own
+        self._of_hpad = of_hpad
 
     def read(
         self, hpas: Sequence[HorizontalPodAutoscaler], replicas: Mapping[Key, Column], status: StatusReader
@@ -70,8 +77,11 @@ class MetricReader:
                     self._fail(each, str(error))
                 if address not in each.values.columns and address not in each.values.queues:
                     left.append(each)
-        if left:
-            self._from_status(left, replicas, status)
+        own = [each for each in left if each.hpa.key.kind]
+        if self._of_hpad is not None:
+            self._from_hpad(own, replicas, self._of_hpad)
+        if others := [each for each in left if not each.hpa.key.kind]:
+            self._from_status(others, replicas, status)
         return found
 
     def _read(self, each: _Metric) -> None:
@@ -166,6 +176,15 @@ class MetricReader:
 
     def _fail(self, each: _Metric, problem: str, expression: str = "") -> None:
         each.values.readings[each.address] = MetricReading("", expression, problem)
+
+    def _from_hpad(self, left: Sequence[_Metric], replicas: Mapping[Key, Column], of_hpad: OwnSeriesReader) -> None:
+        for each in left:
+            try:
+                expression, column = of_hpad.values(each.hpa, replicas[each.hpa.key]).get(each.address, ("", ()))
+            except QueryError as error:
+                self._fail(each, str(error))
+            else:
+                self._keep(each, expression, column, SOURCE)
 
     def _from_status(self, left: Sequence[_Metric], replicas: Mapping[Key, Column], status: StatusReader) -> None:
         try:

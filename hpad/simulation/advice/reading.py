@@ -18,6 +18,7 @@ from hpad.engine.spec import compiled_spec
 from hpad.simulation.advice.answers import LESS, AnswerFolder, Answers
 from hpad.simulation.advice.hpa_status import HpaStatus, StatusReader
 from hpad.simulation.advice.metric_values import MetricReader, MetricValues
+from hpad.simulation.advice.own_series import OwnSeriesReader
 from hpad.simulation.advice.past import HpaPast, MetricReading
 from hpad.simulation.advice.series import DEFAULT, Series, SeriesLabels
 from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory, named
@@ -73,7 +74,7 @@ def read(
     if folder is not None:
         grid = folder.resumed(grid)
     with Answers(server, options.most_samples, folder) as answers:
-        reader = _Reader(answers, grid, series, options)
+        reader = _Reader(answers, grid, series, options, hpas)
         failed = False
         for done, past in enumerate(reader.pasts(hpas), start=1):
             failed = failed or bool(past.problem)
@@ -101,17 +102,26 @@ def _check(hpas: Sequence[HorizontalPodAutoscaler], grid: TimeGrid, series: Seri
 
 
 class _Reader:
-    def __init__(self, answers: Answers, grid: TimeGrid, series: Series, options: ReadingOptions) -> None:
+    def __init__(
+        self,
+        answers: Answers,
+        grid: TimeGrid,
+        series: Series,
+        options: ReadingOptions,
+        hpas: Sequence[HorizontalPodAutoscaler],
+    ) -> None:
         self._answers = answers
         self._grid = grid
         self._times = grid.times
+        autoscalers = [hpa for hpa in hpas if hpa.key.kind]
         try:
-            self._series = _with_labels(answers, grid, series)
+            self._series = _with_labels(answers, grid, series, needed=len(autoscalers) < len(hpas))
             known = _is_known(answers, grid, self._series, "conditions")
+            self._of_hpad = OwnSeriesReader(answers, series, grid) if autoscalers else None
         except QueryError as error:
             raise HistoryError(f"Prometheus: {error}") from None
         self._status = StatusReader(answers, self._series, grid, with_conditions=known)
-        self._metrics = MetricReader(answers, self._series, grid, options.own)
+        self._metrics = MetricReader(answers, self._series, grid, options.own, self._of_hpad)
 
     def pasts(self, hpas: Sequence[HorizontalPodAutoscaler]) -> Iterator[HpaPast]:
         """Yields the pasts; the next batches are read meanwhile."""
@@ -129,8 +139,9 @@ class _Reader:
             pool.shutdown(cancel_futures=True)
 
     def _batch(self, hpas: Sequence[HorizontalPodAutoscaler]) -> list[HpaPast]:
+        of_hpad = self._of_hpad if hpas[0].key.kind else None
         try:
-            status = self._status.read(hpas)
+            status = self._status.read(hpas) if of_hpad is None else of_hpad.read(hpas)
         except QueryError as error:
             return [self._unread(hpa, str(error)) for hpa in hpas]
         replicas = {key: each.replicas for key, each in status.items()}
@@ -167,13 +178,14 @@ class _Reader:
 
 
 def _batches(hpas: Sequence[HorizontalPodAutoscaler], points: int) -> Iterator[list[HorizontalPodAutoscaler]]:
-    """Yields the HPAs in the order of their namespaces, a few at a time."""
+    """Yields the HPAs in the order of their namespaces, a few at a time; then the Autoscalers."""
     most = min(_MOST_HPAS, max(1, _VALUES // points))
     batch: list[HorizontalPodAutoscaler] = []
     length = 0
-    for hpa in sorted(hpas, key=lambda hpa: hpa.key):
+    for hpa in sorted(hpas, key=lambda hpa: (hpa.key.kind, hpa.key)):
         length += len(str(hpa.key))
-        if batch and (len(batch) == most or length > _LONGEST_NAMES):
+        full = len(batch) == most or length > _LONGEST_NAMES
+        if batch and (full or batch[0].key.kind != hpa.key.kind):
             yield batch
             batch, length = [], len(str(hpa.key))
         batch.append(hpa)
@@ -181,15 +193,18 @@ def _batches(hpas: Sequence[HorizontalPodAutoscaler], points: int) -> Iterator[l
         yield batch
 
 
-def _with_labels(answers: Answers, grid: TimeGrid, series: Series) -> Series:
-    """Returns the series with the names of their labels. Raises HistoryError if there are no HPAs in Prometheus."""
+def _with_labels(answers: Answers, grid: TimeGrid, series: Series, *, needed: bool) -> Series:
+    """Returns the series with the names of their labels.
+
+    Raises HistoryError if there are no HPAs in Prometheus, and some are `needed`.
+    """
     if series.state is None:
         state = _labels(answers, grid, series, {"current": ("namespace", "hpa"), "cpu_requests": ("pod", "container")})
         series = series._replace(state=state)
     if series.cadvisor is None:
         cadvisor = _labels(answers, grid, series, {"cpu_usage": ("namespace", "pod", "container")})
         series = series._replace(cadvisor=cadvisor)
-    if not _is_known(answers, grid, series, "current"):
+    if needed and not _is_known(answers, grid, series, "current"):
         shape = series.of("current", f'{(series.state or SeriesLabels()).hpa}!=""', grid.step)
         text = "is kube-state-metrics scraped? Other names of series: --series"
         raise HistoryError(f"Prometheus has no value of {shape} in the whole time; {text}")

@@ -119,7 +119,7 @@ class Series(NamedTuple):
         """Returns the matchers of HPAs; of several namespaces, they may match others, too."""
         labels, known = self.state or SeriesLabels(), list(keys)
         namespaces = _matched(labels.namespace, (key.namespace for key in known))
-        return f"{namespaces},{_matched(labels.hpa, (key.name for key in known))}"
+        return f"{namespaces},{_matched(labels.hpa, (key.local for key in known))}"
 
     def pods_of(self, name: str, namespace: str, target: CrossVersionObjectReference, container: str = "") -> str:
         """Returns the matchers of the pods of a target for an expression, or of one container of them."""
