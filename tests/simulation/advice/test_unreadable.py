@@ -59,11 +59,11 @@ def test_replicas_alone_give_facts_and_no_model(metrics: Sequence[dict[str, obje
     assert HpaFault.FLAPPING in {each.fault for each in found.findings}
 
 
-def test_one_of_two_metrics_without_a_value_is_no_model_either() -> None:
-    past = painted(spec(CPU, BACKLOG), TEETH, {"cpu": [50.0] * DAYS})
-    found = said(past)
-    assert found.trust.level is Level.POOR
+def test_one_of_two_metrics_without_a_value_is_left_out_of_the_model() -> None:
+    found = said(painted(spec(CPU, BACKLOG), TEETH, {"cpu": [50.0] * DAYS}))
+    assert "queue_messages: has no values, so the model is without it" in found.notes
     assert found.advice is None
+    assert found.facts.above_goal is None, "the other metric may have been above its goal"
 
 
 def test_a_calm_hpa_is_not_accused() -> None:
