@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from hpad.api import amounts
 from hpad.api.amounts import Unit
-from hpad.simulation.document import escaped
+from hpad.simulation.document import escaped, prose
 from hpad.simulation.metric_charts import PERCENT
 from hpad.simulation.thinning import PARTS, VALUE_PARTS, Extremes, Steps
 
@@ -207,14 +207,21 @@ def chart(title: str, lines: Sequence[ChartLine], scale: ChartScale) -> str:
     return (
         f'<figure class="chart"><figcaption><b>{escaped(title)}</b><ul class="legend">{legend}</ul></figcaption>'
         f'<div class="plot"><div class="ys" aria-hidden="true">{_heights(scale)}</div>'
-        f'<svg class="area" viewBox="0 0 {PARTS} {HEIGHT}" preserveAspectRatio="none" role="img"'
+        f'<svg class="area" viewBox="0 0 {PARTS} {HEIGHT}" preserveAspectRatio="none" role="img"{_data(scale)}'
         f' aria-label="{escaped(f"{title} over time: {said}")}">{_grid(scale)}{paths}</svg>'
         f'<svg class="xs" aria-hidden="true">{"".join(_times(scale))}</svg></div></figure>'
     )
 
 
+def _data(scale: ChartScale) -> str:
+    """Returns what a script needs to read values from the paths."""
+    low, high = scale.ticks[0], scale.ticks[-1]
+    times = f'data-begin="{scale.begin:.0f}" data-end="{scale.end:.0f}"'
+    return f' {times} data-low="{low:g}" data-high="{high:g}" data-unit="{scale.unit}"'
+
+
 def _entry(line: ChartLine) -> str:
-    note = f" <i>{escaped(line.note)}</i>" if line.note else ""
+    note = f" <i>{prose(line.note)}</i>" if line.note else ""
     return f"<li>{key(line.look)}<span>{escaped(line.name)}{note}</span></li>"
 
 

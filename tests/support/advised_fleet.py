@@ -141,7 +141,13 @@ MEMBERS = (
         [(HpaFault.AT_MAXIMUM, E, "at the maximum of 8 for 41h, the longest time 8h20m; cpu asked for up to 18")],
         -130 * HOUR,
         SettingChange(MAXIMUM, 8, 20),
-        facts={"at_maximum": 41 * HOUR, "longest_at_maximum": 8.3 * HOUR, "above_goal": 36 * HOUR, "peak": 18},
+        facts={
+            "at_maximum": 41 * HOUR,
+            "longest_at_maximum": 8.3 * HOUR,
+            "above_goal": 36 * HOUR,
+            "starved": 35 * HOUR,
+            "peak": 18,
+        },
     ),
     Member(
         "search",
@@ -150,7 +156,7 @@ MEMBERS = (
         [(HpaFault.FLAPPING, W, "560 rescales in turn up and down between 4 and 18, 80 a day")],
         20 * HOUR,
         SettingChange(WINDOW, 0, 300),
-        facts={"rescales": 1120, "flaps": 560},
+        facts={"rescales": 1120, "flaps": 560, "regretted": 541},
     ),
     Member(
         "catalog",
@@ -192,7 +198,7 @@ MEMBERS = (
         Drawn(day(100, 400), 2, 20, gaps=((2.2, 2.9), (4.4, 4.5), (5.5, 6.1))),
         "cpu could not be read for 33h (FailedGetResourceMetric)",
         [(HpaFault.METRIC_FAILING, E, "cpu could not be read for 33h, the longest time 16h48m")],
-        facts={"failing": {"FailedGetResourceMetric": 33 * HOUR}},
+        facts={"failing": {"FailedGetResourceMetric": 33 * HOUR}, "unread": 33 * HOUR},
         trust=FAIR,
     ),
     Member(

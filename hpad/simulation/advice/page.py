@@ -12,7 +12,7 @@ from hpad.simulation.advice.page_table import link
 from hpad.simulation.advice.summary import FleetSummary, at_risk, ranked, risk, saved, savings, summed
 from hpad.simulation.document import document, escaped, prose
 
-_FILES: Final = ("advice.css", "advice.js")
+_FILES: Final = ("advice.css", "advice.js", "pointer.js")
 _MOST: Final = 7
 """HPAs in each of the lists above the table."""
 

@@ -105,13 +105,14 @@ def _known(facts: Facts, price: float | None) -> Iterator[tuple[str, str]]:
         return
     counts = f"{facts.lowest:,}" if facts.lowest == facts.highest else f"{facts.lowest:,} to {facts.highest:,}"
     yield "replicas", f"{counts} in {words.days(facts.seconds)}, {words.hours(facts.replica_seconds, price)}"
-    yield "rescales", f"{words.per_day(facts.rescales, facts.seconds)} a day; {facts.flaps} flaps"
-    longest = f", longest {words.rounded(facts.longest_at_maximum)}" if facts.longest_at_maximum else ""
-    yield "at the maximum", f"{_time(facts.at_maximum, facts.seconds)}{longest}"
+    yield "rescales", _rescales(facts)
+    yield "at the maximum", _at_maximum(facts)
     yield "at the minimum", _time(facts.at_minimum, facts.seconds)
     yield "above goal", "not known" if facts.above_goal is None else _time(facts.above_goal, facts.seconds)
+    if facts.held_back:
+        yield "held back", f"fewer than its metrics asked for {_time(facts.held_back, facts.seconds)}"
     if facts.peak is not None:
-        yield "asked for", f"at most {facts.peak:,} by its metrics"
+        yield "asked for", f"{facts.peak:,} at most by its metrics"
     if facts.idle:
         share = words.share(facts.idle, facts.replica_seconds)
         yield "idle", f"{words.hours(facts.idle, price)} ({share}) above what its metrics asked for"
@@ -119,7 +120,25 @@ def _known(facts: Facts, price: float | None) -> Iterator[tuple[str, str]]:
         yield "sawtooth", _sawtooth(facts.sawtooth)
     for reason, seconds in facts.failing.items():
         if seconds:
-            yield "failing", f"{reason} {_time(seconds, facts.seconds)}"
+            yield "not readable", f"{reason} {_time(seconds, facts.seconds)}"
+
+
+def _rescales(facts: Facts) -> str:
+    if not facts.rescales:
+        return "none"
+    text = (
+        f"{words.per_day(facts.rescales, facts.seconds)} a day; {facts.flaps:,} flap{'' if facts.flaps == 1 else 's'}"
+    )
+    if not facts.regretted:
+        return text
+    return f"{text}; {facts.regretted:,} scale-downs taken back within ten minutes"
+
+
+def _at_maximum(facts: Facts) -> str:
+    text = _time(facts.at_maximum, facts.seconds)
+    if facts.longest_at_maximum:
+        text += f", longest {words.rounded(facts.longest_at_maximum)}"
+    return f"{text}; above goal for {words.rounded(facts.starved)} of it" if facts.starved else text
 
 
 def _time(seconds: float, of: float) -> str:

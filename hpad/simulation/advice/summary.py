@@ -50,7 +50,7 @@ def ranked(assessments: Iterable[Assessment]) -> list[Assessment]:
 def risk(assessment: Assessment) -> float:
     """Returns the share of the time in which the HPA was above its goal or could not read its metrics."""
     facts = assessment.facts
-    seconds = max(facts.above_goal or 0.0, *facts.failing.values(), 0.0)
+    seconds = max(facts.above_goal or 0.0, facts.unread)
     return seconds / facts.seconds if facts.seconds else 0.0
 
 

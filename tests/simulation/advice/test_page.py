@@ -189,6 +189,28 @@ async def test_keys(pages: browser.Browser, tmp_path: Path) -> None:
         await found.until("!document.getElementById('shop/sleeper').open")
 
 
+async def test_the_legend_tells_the_values_at_the_pointer(pages: browser.Browser, tmp_path: Path) -> None:
+    """The HPA has 12 replicas all week and the advice 3; the load is not known from 5.5 to 6.1 days on."""
+    async with opened(pages, tmp_path, [advised_fleet.fleet()[2], advised_fleet.fleet()[6]]) as found:
+        notes = "[...document.querySelectorAll('.hpa:nth-of-type({}) .legend li')].map((each) => each.innerText)"
+        assert "recorded 12" in await found.value(notes.format(2))
+        for number, share, time, expected in (
+            (2, 0.5, "Tue 24 12:00", ["recorded 12", "model, advised settings 3", "goal 50\u00a0%"]),
+            (1, 0.82, "Thu 26 17:46", ["cpu not known", "recorded not known"]),
+        ):
+            area = f"document.querySelectorAll('.hpa')[{number - 1}].querySelectorAll('.area')[1]"
+            await found.value(f"{area}.scrollIntoView({{block: 'center'}})")
+            box = await found.value(f"(({{x, y, width}}) => ({{x, y, width}}))({area}.getBoundingClientRect())")
+            await found.point(box["x"] + box["width"] * share, box["y"] + 20)
+            await found.until("document.querySelectorAll('.cursor').length === 2")
+            assert (await found.text(".cursor"))[:9] == time[:9]
+            texts = await found.value(notes.format(number))
+            assert [each for each in expected if each not in texts] == []
+            await found.point(2, 2)
+            await found.until("document.querySelectorAll('.cursor').length === 0")
+        assert "recorded 12" in await found.value(notes.format(2))
+
+
 async def test_without_scripts_everything_can_be_read(pages: browser.Browser, tmp_path: Path) -> None:
     async with opened(pages, tmp_path, advised_fleet.fleet()) as found:
         await found.send("Emulation.setScriptExecutionDisabled", {"value": True})
