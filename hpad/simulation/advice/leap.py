@@ -14,7 +14,7 @@ start. The curve is the same as with all turns (tests/simulation/advice/test_lea
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple, Protocol
 
@@ -130,6 +130,7 @@ class LeapRun:
         self._count = workload.replicas
         self._most = _MOST
         self._past = [(0, self._count)]  # recommendations, and the turns that made them
+        self._above, self._from, self._up_to = -NEVER, 0, 0
         self._behind = False  # recommendations of turns that were left out are not in the history of the driver
         self._settles = 1
         self._counts = [(0, self._count)]
@@ -164,19 +165,13 @@ class LeapRun:
         """Returns the first turn that may change the count if the recommendation stays so; `end` or later: none."""
         count = self._count
         if replicas > count < self._high:
-            low = 0 if self._older else self._latest(lambda each: each <= count)
-            return self._freed(self._up, low, end)
+            return self._freed(self._up, 0 if self._older else self._up_to, end)
         # Without spec.behavior the highest recommendation of the window holds, also where it is above the count.
-        rises = self._older and count < self._high
-        if rises and self._latest(lambda each: each > count) + self._down.window > self._turn:
+        if self._older and count < self._high and self._above + self._down.window > self._turn:
             return self._turn
         if replicas < count > self._low:
-            return self._freed(self._down, self._latest(lambda each: each >= count), end)
+            return self._freed(self._down, self._from, end)
         return NEVER
-
-    def _latest(self, holds: Callable[[int], bool]) -> int:
-        """Returns the latest turn with such a recommendation."""
-        return next((turn for turn, replicas in reversed(self._past) if holds(replicas)), -NEVER)
 
     def _freed(self, direction: _Direction, latest: int, end: int) -> int:
         """Returns the first turn in which neither window nor policies hold the count, and adds the time until then."""
@@ -196,9 +191,19 @@ class LeapRun:
         if self._past[-1][1] == replicas:
             self._past.pop()
         self._past.append((turn, replicas))
+        self._compare(turn, replicas)
         if len(self._past) > self._most:
             self._past = self._needed(turn)
             self._most = 2 * len(self._past) + _MOST
+
+    def _compare(self, turn: int, replicas: int) -> None:
+        """Keeps the latest turns with a recommendation above the count, from it on, and up to it."""
+        if replicas >= self._count:
+            self._from = turn
+        if replicas > self._count:
+            self._above = turn
+        else:
+            self._up_to = turn
 
     def _needed(self, turn: int) -> list[tuple[int, int]]:
         """Returns the recommendations that a window may still need, and one at least: without any, the HPA is new."""
@@ -212,7 +217,8 @@ class LeapRun:
             known = packed([PastRecommendation(self._plan.at(at), replicas) for at, replicas in self._needed(turn)])
             self._driver.history = msgspec.structs.replace(self._driver.history, recommendations=known)
             self._behind = False
-        decision, after = (done := self._driver.turn(now)).done.decision, done.after
+        decision = self._driver.turn(now).done.decision if self._seen is None else self._driver.decide(now)
+        after = self._workload.replicas
         self._turn, self._run = turn + 1, self._run + 1
         found, restrained = decision.recommendation, decision.restrained
         if found is not None and found.leader is not None and restrained is not None:
@@ -229,6 +235,9 @@ class LeapRun:
         self._up.blocked = self._down.blocked = 0
         self._count = after
         self._counts.append((turn, after))
+        self._from = self._above = self._up_to = -NEVER
+        for each in self._past:
+            self._compare(*each)
 
     def _note(self, restrained: Restrained, after: int, now: datetime) -> None:
         """Notes what held the count in a turn, and until when policies do."""
