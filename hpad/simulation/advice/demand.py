@@ -32,10 +32,16 @@ def allowed(hpa: HorizontalPodAutoscaler, tunables: Tunables) -> Tolerances:
     return tolerances(View(hpa=hpa, now=_EPOCH, tunables=tunables, controls=PLAIN.of(hpa).controls))
 
 
-def is_plain(hpa: HorizontalPodAutoscaler) -> bool:
+def lowest(hpa: HorizontalPodAutoscaler, tunables: Tunables) -> int:
+    """Returns the least count that metrics may ask for: 1 for a minimum of 0 without the gate HPAScaleToZero."""
+    gates, low = tunables.gates, compiled_spec(hpa).min_replicas
+    return max(1, low) if gates.HPAMinimumOfOne and not gates.HPAScaleToZero else low
+
+
+def is_plain(hpa: HorizontalPodAutoscaler, tunables: Tunables) -> bool:
     """Whether metrics, bounds and behavior alone decide: no annotation of hpad does, and the count stays above zero."""
     own, spec = PLAIN.of(hpa), compiled_spec(hpa)
-    if own.policies or own.controls != NO_CONTROLS or spec.min_replicas < 1:
+    if own.policies or own.controls != NO_CONTROLS or lowest(hpa, tunables) < 1:
         return False
     return all(metric.error is None and metric.amount > 0 for metric in spec.metrics)
 

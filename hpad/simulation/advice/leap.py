@@ -117,9 +117,9 @@ class LeapRun:
         spec = compiled_spec(hpa)
         behavior = spec.behavior
         self._plan = plan
-        self._seen = seen if demand.is_plain(hpa) else None
+        self._seen = seen if demand.is_plain(hpa, tunables) else None
         self._proposed = demand.proposals(hpa, tunables) if self._seen is not None else []
-        self._low, self._high, self._older = spec.min_replicas, spec.max_replicas, behavior is None
+        self._low, self._high, self._older = demand.lowest(hpa, tunables), spec.max_replicas, behavior is None
         self._up = _Direction(UP, None if behavior is None else behavior.up, timedelta(0), plan)
         self._down = _Direction(
             DOWN, None if behavior is None else behavior.down, tunables.downscale_stabilization, plan

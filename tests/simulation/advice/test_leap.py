@@ -75,8 +75,8 @@ def behavior(chance: random.Random) -> dict[str, Any]:
 
 
 def spec(chance: random.Random, metrics: list[dict[str, Any]]) -> HorizontalPodAutoscaler:
-    low = chance.choice((1, 1, 2, 5))
-    return hpa(metrics[0], low, low + chance.choice((0, 2, 10, 60)), metrics=metrics, **behavior(chance))
+    low = chance.choice((0, 1, 1, 2, 5))
+    return hpa(metrics[0], low, max(1, low + chance.choice((0, 2, 10, 60))), metrics=metrics, **behavior(chance))
 
 
 def compared(found: HorizontalPodAutoscaler, past: HpaPast, chance: random.Random) -> tuple[Rerun, Rerun]:
