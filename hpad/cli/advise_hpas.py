@@ -53,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def found(args: argparse.Namespace, settings: Settings, only: Collection[Key] | None = None) -> KnownHpas:
     """Returns the HPAs that the arguments name, of `only` these if it is given. Raises Failure if there is none."""
+    for text in args.names:
+        if args.namespace and fetch.parsed(text)[0] not in ("", args.namespace):
+            raise WrongUse(f"NAME: {shown(text)} is not of the namespace {shown(args.namespace)} (-n)")
     known = from_files(args.filename, settings) if args.filename else asyncio.run(_listed(args, settings))
     known = _chosen(known, args)
     if only is not None:
@@ -152,10 +155,8 @@ def _chosen(known: KnownHpas, args: argparse.Namespace) -> KnownHpas:
     asked = [fetch.parsed(name) for name in args.names]
     keys = [*(hpa.key for hpa in known.hpas), *(each.key for each in known.unread)]
     for text, name in zip(args.names, asked, strict=True):
-        if args.namespace and name[0] not in ("", args.namespace):
-            raise WrongUse(f"NAME: {shown(text)} is not of the namespace {shown(args.namespace)} (-n)")
         if not any(_names(name, key) for key in keys):
-            raise Failure(f"there is no HPA {shown(text)}{meant(text, {str(key): None for key in keys})}")
+            raise Failure(f"there is no HPA {shown(text)}{meant(text, _forms(keys))}")
 
     def kept(key: Key) -> bool:
         return is_wanted(key, args.namespace, asked)
@@ -169,6 +170,11 @@ def is_wanted(key: Key, namespace: str | None, asked: Sequence[tuple[str, str, s
     """Returns whether an HPA is in the namespace (None: any) and has one of the names (none: any)."""
     inside = namespace in (None, key.namespace)
     return inside and (not asked or any(_names(name, key) for name in asked))
+
+
+def _forms(keys: Iterable[Key]) -> list[str]:
+    """Returns how the HPAs may be named."""
+    return list(dict.fromkeys(form for key in keys for form in (key.name, str(key))))
 
 
 def _names(asked: tuple[str, str, str], key: Key) -> bool:

@@ -30,7 +30,7 @@ def lines(found: FleetAdvice, *, whole: bool, width: int | None) -> Iterator[Lin
         yield from advise_block.lines(each, found.price, queries=whole)
     if found.good and not whole:
         yield BLANK
-        yield from _good(found.good)
+        yield from _good(found.good, width)
     if found.unread:
         yield BLANK
         for missing in found.unread:
@@ -40,14 +40,12 @@ def lines(found: FleetAdvice, *, whole: bool, width: int | None) -> Iterator[Lin
 def _summary(found: FleetAdvice) -> Iterator[Line]:
     sums = summary.summed(found.assessments)
     faulty = f"{sums.faulty or 'none'} with faults, {sums.advised or 'none'} with advice"
-    yield line(
-        Span(f"{counted(sums.hpas, 'HPA')}, {faulty}", STRONG),
-        f"; {found.begin:%Y-%m-%d %H:%MZ} to {found.end:%Y-%m-%d %H:%MZ}",
-    )
-    yield line("; ".join(_sums(sums, found.price)))
-    yield line(Span(f"{found.samples:,} samples read from {found.source}", QUIET))
+    yield line(Span(f"{counted(sums.hpas, 'HPA')}, {faulty}", STRONG))
+    yield line("; ".join(_sums(sums, found.price)), hang=2)
+    span = f"{found.begin:%Y-%m-%d %H:%M} to {found.end:%Y-%m-%d %H:%MZ}"
+    yield line(Span(f"{span}, {found.samples:,} values read from {found.source}", QUIET), hang=2)
     for note in found.notes:
-        yield line(Span(note, WARN))
+        yield line(Span(note, WARN), hang=2)
 
 
 def _sums(sums: summary.FleetSummary, price: float | None) -> Iterator[str]:
@@ -63,10 +61,15 @@ _HEADS: Final = ("NAMESPACE/NAME", "FAULT", "SAVES", "TRUST", "VERDICT")
 
 def _ranking(found: FleetAdvice, width: int | None) -> Iterator[Line]:
     rows = [[Span(head, QUIET) for head in _HEADS], *(_row(each, found.price) for each in found.notable)]
-    if width is not None:
-        taken = sum(max(len(row[column].text) for row in rows) + 2 for column in range(len(_HEADS) - 1))
-        rows = [[*row[:-1], _cut(row[-1], max(_LEAST_VERDICT, width - taken))] for row in rows]
-    yield from table(rows, 0)
+    yield from table(_fitting(rows, width), 0)
+
+
+def _fitting(rows: list[list[Span]], width: int | None) -> list[list[Span]]:
+    """Shortens the last column to the width (None: not at all)."""
+    if width is None:
+        return rows
+    taken = sum(max(len(row[column].text) for row in rows) + 2 for column in range(len(rows[0]) - 1))
+    return [[*row[:-1], _cut(row[-1], max(_LEAST_VERDICT, width - taken))] for row in rows]
 
 
 def _row(each: Assessment, price: float | None) -> list[Span]:
@@ -99,7 +102,6 @@ def _cut(span: Span, most: int) -> Span:
     return span if len(text) <= most else span._replace(text=f"{text[: most - 1].rstrip()}{_ELLIPSIS}")
 
 
-def _good(found: Sequence[Assessment]) -> Iterator[Line]:
+def _good(found: Sequence[Assessment], width: int | None) -> Iterator[Line]:
     yield line(Span(f"without a fault: {counted(len(found), 'HPA')}; --all shows them in full", QUIET))
-    rows = [[Span(str(each.key), GOOD), Span(each.verdict)] for each in found]
-    yield from table(rows, 0)
+    yield from table(_fitting([[Span(_short_name(each.key), GOOD), Span(each.verdict)] for each in found], width), 0)

@@ -73,7 +73,7 @@ def test_the_fleet_first_then_a_block_for_each_hpa_with_a_fault(given: Given) ->
     assert (status, err) == (0, "")
     rows = out.splitlines()
     assert rows[0].startswith("2 HPAs, 1 with faults")
-    assert "5,000 samples read from http://127.0.0.1:1" in out
+    assert "5,000 values read from http://127.0.0.1:1" in out
     block = next(index for index, row in enumerate(rows) if row.startswith("shop/fixed"))
     assert "minimum-is-maximum" in "\n".join(rows[block:])
     assert rows[-1].startswith("shop/web")

@@ -36,7 +36,7 @@ def share(seconds: float, of: float) -> str:
 def per_day(count: int, seconds: float) -> str:
     """Returns how often something happened a day."""
     found = count * _DAY / seconds if seconds else 0.0
-    return f"{found:.0f}" if found >= 10 or found == 0 else f"{found:.1f}"
+    return f"{found:.0f}" if found >= 10 else f"{found:.1f}".removesuffix(".0")
 
 
 def rounded(seconds: float) -> str:

@@ -1,6 +1,13 @@
 """Many HPAs in worker processes: in order, without what takes memory, and with those that fail."""
 
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support import advice_pasts
@@ -8,7 +15,7 @@ from support import advice_pasts
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.assess import assess
 from hpad.simulation.advice.assessment import AdviceOptions, Assessment
-from hpad.simulation.advice.fleet import NotAssessed, assessed
+from hpad.simulation.advice.fleet import NotAssessed, assessed, spread
 from hpad.simulation.advice.past import HpaPast
 
 CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
@@ -59,3 +66,44 @@ def test_an_error_of_reading_ends_it() -> None:
 
     with pytest.raises(ValueError, match="the server is gone"):
         list(assessed(pasts(), OPTIONS, 2))
+
+
+def slow(number: int) -> int:
+    """Returns its process for the first number; is at the others for a minute."""
+    if number:
+        time.sleep(60)
+    return os.getpid()
+
+
+def test_workers_end_at_once_if_the_caller_stops() -> None:
+    began = time.monotonic()
+    found = spread(range(6), slow, 2)
+    worker = next(found)
+    assert worker != os.getpid()
+    found.close()
+    assert time.monotonic() - began < 30
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)
+
+
+def test_ctrl_c_ends_without_a_traceback() -> None:
+    """All processes of a terminal get the signal."""
+    code = "import sys; from hpad.cli import program; from test_fleet import interrupted; "
+    code += "sys.exit(program.run('hpad', interrupted))"
+    environment = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{Path(__file__).parents[2]}"}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "working\n"
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, "")
+
+
+def interrupted() -> argparse.Namespace:
+    """Says when workers are busy, and waits for them."""
+    for _ in spread(range(6), slow, 2):
+        print("working", flush=True)
+    return argparse.Namespace()
