@@ -144,9 +144,12 @@ def _following(schedule: Schedule, minute: datetime, low: int, high: int) -> tup
     return None
 
 
-@functools.lru_cache(4096)
+@functools.lru_cache(1 << 14)
 def _open(schedule: Schedule, minute: datetime) -> tuple[tuple[ScheduleWindow, datetime], ...]:
-    """Returns the windows that are open. Cached: starts and lengths are whole minutes, and HPAs share schedules."""
+    """Returns the windows that are open.
+
+    Cached: starts and lengths are whole minutes, HPAs share schedules, and backtests go through a week several times.
+    """
     ends = ((window, window.ends(minute)) for window in schedule)
     return tuple((window, end) for window, end in ends if end is not None)
 

@@ -1,8 +1,9 @@
 """The values of the metrics of HPAs: from cAdvisor and the requests, from other queries, or from the status.
 
 CPU and memory are those of the target's pods. A utilization is the usage of all containers in percent of the requests
-of those that have a usage; an AverageValue is the usage by the number of pods. The controller also leaves out pods that
-are not ready, which Prometheus does not tell.
+of those that have a usage; an AverageValue is the usage by the number of pods. Containers that the HPA ignores
+(`hpad.io/ignore-containers`) are left out. The controller also leaves out pods that are not ready, which Prometheus
+does not tell.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Final, NamedTuple
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, RESOURCE, PastPromQL
+from hpad.engine.annotations import PLAIN
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, VALUE, CompiledMetric, compiled_spec
 from hpad.simulation.advice.answers import Answers
 from hpad.simulation.advice.hpa_status import StatusReader, merged
@@ -140,6 +142,9 @@ class MetricReader:
         container = metric.query.container if metric.type == CONTAINER_RESOURCE else ""
         matchers = self._series.pods_of(name, hpa.key.namespace, hpa.spec.scale_target_ref, container)
         labels = self._series.labels_of(name)
+        ignored = PLAIN.of(hpa).controls.ignored_containers if metric.type == RESOURCE else None
+        if ignored:
+            matchers += f',{labels.container}!~"{"|".join(ignored)}"'
         # Two exporters, and a container that has just been restarted, have two series.
         found = f"max by ({labels.pod},{labels.container}) ({self._series.of(name, matchers, self._grid.step)})"
         for label, plain in ((labels.pod, "pod"), (labels.container, "container")):

@@ -8,8 +8,10 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, TypeVar
 
+from hpad.engine import schedule
 from hpad.engine.annotations import PLAIN
 from hpad.engine.propose import Tolerances, tolerances
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, CompiledMetric, compiled_spec
@@ -30,11 +32,11 @@ _ROUNDING: Final = 1e-9
 class PastRecord:
     """Columns with an entry per known moment; durations are in seconds.
 
-    `highest` is the maximum as it was, None where it is not known. `ratios` has the value of each readable metric
-    divided by its goal, by address. `load` is the number of replicas that would have had the leading metric exactly at
-    its goal. `asked` is the whole count that the metrics asked for, without bounds: the present one within the
-    tolerance, and one or more where minReplicas is not 0. `above`: a metric is above its goal beyond the tolerance.
-    `failing`: the HPA could not read a metric or its target.
+    `lowest` and `highest` are the bounds as they were, by the schedule of the HPA, None where they are not known.
+    `ratios` has the value of each readable metric divided by its goal, by address. `load` is the number of replicas
+    that would have had the leading metric exactly at its goal. `asked` is the whole count that the metrics asked
+    for, without bounds: the present one within the tolerance, and one or more where minReplicas is not 0. `above`:
+    a metric is above its goal beyond the tolerance. `failing`: the HPA could not read a metric or its target.
     """
 
     begins: Sequence[float]
@@ -92,13 +94,14 @@ def record_of(past: HpaPast, tunables: Tunables) -> PastRecord:
     tolerated = _tolerances(past, tunables)
     asking = _Asking([*ratios.values()], len(metrics) - len(ratios), counts, tolerated)
     loads = asking.load()
+    lowest, highest = _bounds(past, kept)
     reasons = {reason: _failing(reason, _taken(column, kept), counts) for reason, column in past.failing.items()}
     return PastRecord(
         begins=_taken(load.times, kept),
         lengths=_taken(spans, kept),
         counts=counts,
-        lowest=_bound(past.minimum, kept, compiled_spec(past.hpa).min_replicas),
-        highest=_bound(past.maximum, kept, past.hpa.spec.max_replicas),
+        lowest=lowest,
+        highest=highest,
         ratios=ratios,
         load=loads,
         asked=asking.counts(loads, min(1, compiled_spec(past.hpa).min_replicas)),
@@ -118,6 +121,21 @@ def _spans(times: Sequence[float], step: float) -> list[float]:
 
 def _taken(column: Sequence[T], kept: Sequence[int]) -> list[T]:
     return [column[index] for index in kept]
+
+
+def _bounds(past: HpaPast, kept: Sequence[int]) -> tuple[list[int | None], list[int | None]]:
+    """Returns the bounds as they were, by the schedule of the HPA (`hpad.io/schedule`) if it has one."""
+    lowest = _bound(past.minimum, kept, compiled_spec(past.hpa).min_replicas)
+    highest = _bound(past.maximum, kept, past.hpa.spec.max_replicas)
+    windows = PLAIN.of(past.hpa).controls.schedule
+    if windows is None:
+        return lowest, highest
+    for number, index in enumerate(kept):
+        low, high = lowest[number], highest[number]
+        if low is not None and high is not None:
+            found = schedule.bounds(windows, datetime.fromtimestamp(past.load.times[index], UTC), low, high)
+            lowest[number], highest[number] = found.low, found.high
+    return lowest, highest
 
 
 def _bound(column: Column, kept: Sequence[int], now: int) -> list[int | None]:

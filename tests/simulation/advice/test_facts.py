@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from support.advice_pasts import BEGIN, DAY, HOUR, MINUTE, bursts, daily, lived, noisy, painted, spec
 from support.engine import container, external, object_metric, pods_metric, resource
@@ -297,3 +298,16 @@ def test_a_week_of_a_real_looking_hpa() -> None:
     assert found.replica_seconds == sum(counts[:-1]) * MINUTE
     ups = sum(later > before for before, later in itertools.pairwise(counts))
     assert found.above_goal == ups * MINUTE  # the plain controller answers each time within a minute
+
+
+def test_the_bounds_are_those_of_the_schedule() -> None:
+    """From 00:02 on for an hour at least 3 and at most 4: 4 replicas are full there, and held back nowhere."""
+    hpa = spec(CPU, low=1, high=10)
+    annotations = {"hpad.io/schedule": "2 0 * * * for 1h: min=3, max=4"}
+    scheduled = msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, annotations=annotations))
+    found = known(painted(scheduled, [4.0] * 12, {"cpu": 100.0}))
+    assert found.at_maximum == 9 * MINUTE
+    assert found.starved == 9 * MINUTE
+    assert found.held_back == 0
+    assert known(painted(hpa, [4.0] * 12, {"cpu": 100.0})).held_back == 8 * MINUTE
+    assert known(painted(scheduled, [3.0] * 12, {"cpu": 50.0})).at_minimum == 9 * MINUTE

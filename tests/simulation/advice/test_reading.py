@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 from support import prometheus_lab
 from support.past_hpas import CPU, external, past_hpa
@@ -193,6 +194,15 @@ def test_names_containers_without_a_request_and_leaves_their_usage_out(server: Q
     assert past.readings["cpu@proxy"].problem == (
         "no value from cAdvisor and the requests, nor from the status of the HPA"
     )
+
+
+def test_leaves_out_the_containers_that_the_hpa_ignores(server: QueriedPrometheus) -> None:
+    hpa = past_hpa("mixed")
+    annotations = {"hpad.io/ignore-containers": "app, proxy"}
+    metadata = msgspec.structs.replace(hpa.metadata, annotations=annotations)
+    past = past_of(server, msgspec.structs.replace(hpa, metadata=metadata))
+    assert past.load.columns["cpu"] == pytest.approx([50] * COUNT, rel=0.01)
+    assert past.unrequested == {}
 
 
 def test_an_average_is_that_of_pods_with_all_their_containers(server: QueriedPrometheus) -> None:
