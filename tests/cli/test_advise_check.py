@@ -1,5 +1,6 @@
 """`hpad advise --check`: the exit status and the sentence of a change that is worse, and of others."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,11 +66,35 @@ def test_the_hpa_as_it_stands_is_not_worse(check: Check, past: HpaPast) -> None:
     assert out.startswith("shop/web: not worse: as many replica-hours; overloaded ")
 
 
+def test_a_maximum_below_the_load_is_worse(check: Check) -> None:
+    """The load of up to 400 % needs 8 replicas at the goal of 50 %; three are overloaded from 300 % on."""
+    status, out, _ = check(patch(maxReplicas=3))
+    assert status == 1
+    assert "shop/web: worse: overloaded " in out
+    assert "more replica-hours" not in out
+
+
+def test_a_higher_minimum_costs_more_for_nothing(check: Check) -> None:
+    status, out, _ = check(patch(minReplicas=9))
+    assert status == 1
+    assert " more replica-hours without less overload" in out
+
+
 def test_a_goal_that_saves_replicas_below_the_level_of_overload_is_not_worse(check: Check) -> None:
     goal = {"type": "Utilization", "averageUtilization": 60}
     status, out, _ = check(patch(metrics=[{**CPU, "resource": {"name": "cpu", "target": goal}}]))
     assert status == 0, out
     assert " fewer replica-hours" in out
+
+
+def test_json_has_the_outcome_and_both_figures(check: Check, tmp_path: Path) -> None:
+    check(patch(minReplicas=9))
+    flags = ("-f", str(tmp_path / "now.yaml"), "--check", str(tmp_path / "changed.yaml"), "-o", "json")
+    status, out, _ = called("advise", "--prometheus", "http://127.0.0.1:1", *flags)
+    (item,) = json.loads(out)["items"]
+    assert (status, item["namespace"], item["name"], item["outcome"]) == (1, "shop", "web", "worse")
+    assert item["after"]["replicaHours"] > item["before"]["replicaHours"]
+    assert (item["after"]["lowest"], item["trust"]["level"]) == (9, item["trust"]["level"])
 
 
 def test_a_model_that_is_not_trusted_judges_nothing(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:

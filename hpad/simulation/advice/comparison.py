@@ -107,6 +107,8 @@ def _in_both(metric: CompiledMetric, *lists: Sequence[CompiledMetric]) -> bool:
 def whole(run: Rerun) -> Figures:
     """Returns the figures of all days."""
     first, last = run.chosen, run.checked
+    if not last.seconds:
+        return first
     return Figures(
         seconds=first.seconds + last.seconds,
         replica_seconds=first.replica_seconds + last.replica_seconds,
