@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 import requests
@@ -27,6 +28,8 @@ MOST_POINTS: Final = 11_000
 MOST_BYTES: Final = 64 << 20
 """The longest answer that is read, uncompressed: about three million values."""
 _CHUNK: Final = 1 << 20
+_LONGEST_IN_URL: Final = 2_000
+"""Characters of a query: proxies bound the length of a URL."""
 _TIMEOUT: Final = (5.0, 120.0)
 
 Progress = Callable[[str, int, int], None]
@@ -208,11 +211,16 @@ class _Answer(NamedTuple):
 
 
 class _Session(requests.Session):
-    """Reads answers up to MOST_BYTES, and raises QueryError for a status of an error."""
+    """Reads answers up to MOST_BYTES, and raises QueryError for a status of an error. Posts long queries."""
 
-    def request(self, *args: Any, **kwargs: Any) -> Any:
-        kwargs["stream"] = True
-        with super().request(*args, **kwargs) as response:
+    def request(  # type: ignore[override]  # as prometheus-api-client calls it
+        self, method: str, url: str, params: Mapping[str, str], **kwargs: Any
+    ) -> Any:
+        kwargs |= {"params": params, "stream": True}
+        if len(params["query"]) > _LONGEST_IN_URL:
+            method = "POST"
+            kwargs |= {"params": None, "data": params}
+        with super().request(method, url, **kwargs) as response:
             content = _bounded(response)
             if response.status_code != HTTPStatus.OK:
                 raise _refusal(response.status_code, content)
@@ -250,6 +258,8 @@ def session_of(server: QueriedPrometheus) -> Iterator[requests.Session]:
     """Yields a session with the token and the authorities of the server. Raises HistoryError for their files."""
     with _Session() as session:
         session.trust_env = False
+        if _is_near(server.url):  # to compress costs Prometheus more than to calculate
+            session.headers["Accept-Encoding"] = "identity"
         if server.token_file is not None:
             try:
                 session.headers["Authorization"] = f"Bearer {server.token_file.read_text(encoding='ascii').strip()}"
@@ -261,6 +271,12 @@ def session_of(server: QueriedPrometheus) -> Iterator[requests.Session]:
                 raise HistoryError(f"{server.ca_file}: there is no such file")
             session.verify = str(server.ca_file)
         yield session
+
+
+def _is_near(url: str) -> bool:
+    with suppress(ValueError):
+        return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
+    return False
 
 
 @contextmanager

@@ -16,6 +16,8 @@ class AskedQuery(NamedTuple):
     begin: float
     end: float
     step: float
+    method: str = "GET"
+    encoding: str = ""
 
     @property
     def times(self) -> list[float]:
@@ -54,10 +56,17 @@ def answering(answer: Answer) -> Iterator[tuple[str, list[AskedQuery]]]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            fields = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+            self._answer(urlsplit(self.path).query)
+
+        def do_POST(self) -> None:
+            self._answer(self.rfile.read(int(self.headers["Content-Length"])).decode())
+
+        def _answer(self, query_string: str) -> None:
+            fields = {name: values[0] for name, values in parse_qs(query_string).items()}
             at = fields.get("time", "0")
             begin, end, step = (float(fields.get(name, at)) for name in ("start", "end", "step"))
             query = AskedQuery(fields["query"], begin, end, step if "step" in fields else 0.0)
+            query = query._replace(method=self.command, encoding=self.headers["Accept-Encoding"])
             asked.append(query)
             body = answer(query) or matrix()
             self.send_response(body.status)

@@ -1,10 +1,4 @@
-"""The values of the metrics of HPAs: from cAdvisor and the requests, from other queries, or from the status.
-
-CPU and memory are those of the target's pods. A utilization is the usage of all containers in percent of the requests
-of those that have a usage; an AverageValue is the usage by the number of pods. Containers that the HPA ignores
-(`hpad.io/ignore-containers`) are left out. The controller also leaves out pods that are not ready, which Prometheus
-does not tell.
-"""
+"""The values of the metrics of HPAs: from cAdvisor and the requests, from other queries, or from the status."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -12,12 +6,12 @@ from typing import Final, NamedTuple
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, RESOURCE, PastPromQL
-from hpad.engine.annotations import PLAIN
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, VALUE, CompiledMetric, compiled_spec
 from hpad.simulation.advice.answers import Answers
 from hpad.simulation.advice.hpa_status import StatusReader, merged
 from hpad.simulation.advice.own_series import SOURCE, OwnSeriesReader
 from hpad.simulation.advice.past import Column, MetricReading
+from hpad.simulation.advice.pod_usage import PodUsage
 from hpad.simulation.advice.series import QueueExpressions, Series
 from hpad.simulation.backlog import Rates
 from hpad.simulation.history import named
@@ -26,8 +20,6 @@ from hpad.simulation.prometheus import FoundSeries, QueryError, TimeGrid
 _RESOURCES: Final = ("cpu", "memory")
 _TARGET_TYPES: Final = {UTILIZATION: "utilization", AVERAGE_VALUE: "average", VALUE: "value"}
 """By the kind of a metric target: the label metric_target_type of kube_horizontalpodautoscaler_status_target_metric."""
-_LOOKED_AT: Final = 24 * 3600.0
-"""Seconds before the end in which containers without a request are looked for."""
 
 
 class MetricValues:
@@ -119,54 +111,14 @@ class MetricReader:
             each.values.queues[each.address] = rates
 
     def _read_resource(self, each: _Metric) -> None:
-        metric = each.metric
-        if metric.kind == UTILIZATION:
-            each.values.unrequested[each.address] = self._unrequested(each)
-            expression = self._utilization(each)
-            self._keep(each, expression, self._summed(expression), "cAdvisor and the requests")
-        elif metric.kind == AVERAGE_VALUE:
-            usage = self._containers(each, "usage")
-            expression = f"sum({usage}) / count(sum by (pod) ({usage}))"
-            self._keep(each, expression, self._summed(expression), "cAdvisor")
-
-    def _utilization(self, each: _Metric) -> str:
-        usage, requests = self._containers(each, "usage"), self._containers(each, "requests")
-        # The usage of a container without a request is no part of a utilization.
-        of = f"{usage} and {requests}" if each.values.unrequested[each.address] else usage
-        return f"100 * sum({of}) / sum({requests} and {usage})"
-
-    def _containers(self, each: _Metric, what: str) -> str:
-        """Returns the expression of the usage or the requests by pod and container, each once."""
-        metric, hpa = each.metric, each.hpa
-        name = f"{metric.name}_{what}"
-        container = metric.query.container if metric.type == CONTAINER_RESOURCE else ""
-        matchers = self._series.pods_of(name, hpa.key.namespace, hpa.spec.scale_target_ref, container)
-        labels = self._series.labels_of(name)
-        ignored = PLAIN.of(hpa).controls.ignored_containers if metric.type == RESOURCE else None
-        if ignored:
-            matchers += f',{labels.container}!~"{"|".join(ignored)}"'
-        # Two exporters, and a container that has just been restarted, have two series.
-        found = f"max by ({labels.pod},{labels.container}) ({self._series.of(name, matchers, self._grid.step)})"
-        for label, plain in ((labels.pod, "pod"), (labels.container, "container")):
-            if label != plain:
-                found = f'label_replace({found},"{plain}","$1","{label}","(.*)")'
-        if (labels.pod, labels.container) != ("pod", "container"):
-            found = f"max by (pod,container) ({found})"
-        return found
-
-    def _unrequested(self, each: _Metric) -> tuple[str, ...]:
-        """Returns the containers that had no request in most hours of the last day in which they had a usage."""
-        usage, requests = self._containers(each, "usage"), self._containers(each, "requests")
-        count = f"count by (container) ({usage})"
-        expression = f"(count by (container) ({usage} unless {requests}) or 0 * {count}) / {count}"
-        step = max(self._grid.step, 3600.0)
-        points = max(1, int(min(_LOOKED_AT, self._grid.end - self._grid.begin) // step))
-        grid = TimeGrid(self._grid.end - (points - 1) * step, step, points)
-        shares = {
-            row.labels.get("container", ""): [value for value in row.values if value is not None]
-            for row in self._answers.ranged(expression, grid)
-        }
-        return tuple(sorted(name for name, known in shares.items() if 2 * sum(known) > len(known)))
+        usage = PodUsage(self._series, self._grid.step, each.hpa, each.metric)
+        shape = usage.shape(self._answers, self._grid)
+        if each.metric.kind == UTILIZATION:
+            each.values.unrequested[each.address] = shape.unrequested
+            expression, source = usage.utilization(shape), "cAdvisor and the requests"
+        else:
+            expression, source = usage.mean(shape), "cAdvisor"
+        self._keep(each, expression, merged(self._answers.ranged(expression, self._grid), self._grid.points), source)
 
     def _summed(self, expression: str) -> list[float | None]:
         """Returns the sum of the series of an expression."""

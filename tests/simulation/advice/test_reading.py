@@ -30,6 +30,7 @@ COUNT = (END - BEGIN) // STEP + 1
 TIMES = range(START, START + 7200, 30)
 HALF = START + 3600
 WEB = "web-7d9f8b6c5d"
+UNLIKE = ("changed", "uneven", "counted", "even")
 LONG = "a-name-of-a-deployment-that-is-longer-than-others-are"
 
 
@@ -76,10 +77,11 @@ def status(past: PastSeries, name: str, replicas: float = 2, times: Sequence[int
 @pytest.fixture(scope="module")
 def server() -> Iterator[QueriedPrometheus]:
     past = PastSeries()
-    for name in ("web", "db", "memory", "queue", "boundless", LONG, "mixed", "twice", "values"):
+    for name in ("web", "db", "memory", "queue", "boundless", LONG, "mixed", "twice", "values", *UNLIKE):
         status(past, name)
     web(past)
     others(past)
+    unlike(past)
     conditions(past)
     for each in prometheus_lab.serve(past.text):
         yield QueriedPrometheus(each.url)
@@ -132,6 +134,28 @@ def others(past: PastSeries) -> None:
     past.add("orders", {"part": "b"}, [(each, 12) for each in TIMES])
 
 
+def unlike(past: PastSeries) -> None:
+    """Adds targets whose pods differ, or changed."""
+    # changed: the request is doubled at HALF.
+    container(past, "changed-7d9f8b6c5d-zzzzz", 0.25, None)
+    of = {"namespace": "shop", "pod": "changed-7d9f8b6c5d-zzzzz", "container": "app", "resource": "cpu"}
+    points = [(each, 0.5 if each < HALF else 1.0) for each in TIMES]
+    past.add("kube_pod_container_resource_requests", of, points)
+    # uneven: one pod has a second container.
+    container(past, "uneven-7d9f8b6c5d-bcdfg", 0.5)
+    container(past, "uneven-7d9f8b6c5d-zzzzz", 0.1)
+    container(past, "uneven-7d9f8b6c5d-zzzzz", 0.3, 0.5, container="proxy")
+    # counted: two exporters have the request, one the usage, and one of two containers has no request.
+    container(past, "counted-7d9f8b6c5d-zzzzz", 0.25, instance="a")
+    container(past, "counted-7d9f8b6c5d-zzzzz", 0.25, None, container="proxy")
+    of = {"namespace": "shop", "pod": "counted-7d9f8b6c5d-zzzzz", "container": "app", "resource": "cpu"}
+    past.add("kube_pod_container_resource_requests", of | {"instance": "b"}, [(each, 0.5) for each in TIMES])
+    # even: two containers in each pod; their requests differ.
+    for pod, cores in (("bcdfg", 0.1), ("zzzzz", 0.3)):
+        container(past, f"even-7d9f8b6c5d-{pod}", cores, 0.4)
+        container(past, f"even-7d9f8b6c5d-{pod}", cores / 2, 0.2, container="proxy")
+
+
 def conditions(past: PastSeries) -> None:
     """Adds `failed`, whose ScalingActive is false in the third quarter and then unknown, and whose maximum changes."""
     past.hpa("shop", "failed", "status_current_replicas", [(each, 0 if each < START + 1800 else 2) for each in TIMES])
@@ -180,6 +204,24 @@ def test_finds_the_pods_of_each_kind_once(
     server: QueriedPrometheus, hpa: HorizontalPodAutoscaler, percent: float
 ) -> None:
     assert past_of(server, hpa).load.columns["cpu"] == pytest.approx([percent] * COUNT)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [("changed", 50.0, 25.0), ("uneven", 60.0, 60.0), ("counted", 50.0, 50.0), ("even", 50.0, 50.0)],
+)
+def test_pods_that_are_not_alike_are_added_up_by_their_requests(
+    server: QueriedPrometheus, name: str, before: float, after: float
+) -> None:
+    column = past_of(server, past_hpa(name)).load.columns["cpu"]
+    assert [at(column, HALF - 60), at(column, HALF)] == pytest.approx([before, after])
+    assert None not in column
+
+
+def test_alike_pods_are_asked_for_by_a_mean(server: QueriedPrometheus) -> None:
+    assert past_of(server, past_hpa("web")).readings["cpu"].expression.startswith("200 * avg(rate(")
+    assert past_of(server, past_hpa("even")).readings["cpu"].expression.startswith("166.666666667 * sum(avg by (con")
+    assert past_of(server, past_hpa("changed")).readings["cpu"].expression.startswith("100 * sum(rate(")
 
 
 def test_names_containers_without_a_request_and_leaves_their_usage_out(server: QueriedPrometheus) -> None:

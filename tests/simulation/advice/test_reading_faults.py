@@ -38,7 +38,7 @@ def well(query: AskedQuery) -> Body | None:
         names = [name for name in ("a", "b") if f'"{name}"' in query.expression or "a|b" in query.expression]
         labels = [{"namespace": "shop", "horizontalpodautoscaler": name} for name in names]
         return matrix(*((each, [[time, "2"] for time in query.times]) for each in labels))
-    if query.expression.startswith("sum(100 * sum("):
+    if query.expression.startswith("100 * sum("):
         return matrix(({}, [[time, "40"] for time in query.times]))
     return None
 
@@ -61,7 +61,7 @@ def faulty(fault: Callable[[AskedQuery], Body | None], when: Callable[[AskedQuer
 
 
 def of_cpu(query: AskedQuery) -> bool:
-    return query.expression.startswith("sum(100 * sum(")
+    return query.expression.startswith("100 * sum(")
 
 
 def of_replicas(query: AskedQuery) -> bool:
@@ -166,6 +166,15 @@ def test_reads_long_times_in_parts() -> None:
         (past,) = pasts(url, end=end)
     assert past.load.columns["replicas"] == [2] * 25_000
     assert [len(query.times) for query in asked if of_replicas(query)] == [11_000, 11_000, 3_000]
+
+
+def test_posts_long_queries_and_asks_for_no_compression_nearby() -> None:
+    with answering(well) as (url, asked):
+        pasts(url)
+        pasts(url.replace("127.0.0.1", "127.1"))
+    assert {query.method for query in asked if len(query.expression) <= 2000} == {"GET"}
+    assert {query.method for query in asked if len(query.expression) > 2000} == {"POST"}
+    assert {query.encoding for query in asked} == {"identity", "gzip, deflate"}
 
 
 def test_bounds_the_values_of_answers() -> None:
