@@ -32,7 +32,7 @@ _MONDAY: Final = 4 * _DAY
 """The first Monday after the begin of 1970, so that weeks are marked at their begin."""
 _ROOM: Final = 0.05
 """The share of the width that a text on the axis of times needs."""
-_WIDE: Final = 0.13
+_WIDE: Final = 0.16
 """The same on a narrow screen."""
 
 
@@ -91,7 +91,8 @@ def amount(value: float, unit: str) -> str:
         return f"{amounts.rounded(_milli(value))} %"
     if unit == Unit.CORES.value and 0 < abs(value) < 1:
         return f"{amounts.rounded(_milli(value * 1000))}m"
-    return amounts.rounded(_milli(value), unit=Unit(unit))
+    text = amounts.rounded(_milli(value), unit=Unit(unit))
+    return f"{int(text):,}" if text.isdigit() else text
 
 
 def _milli(value: float) -> Fraction:
@@ -184,6 +185,21 @@ def _joined(points: Sequence[tuple[int, int]]) -> str:
         text.append(f"{'' if across < x or len(text) == 1 else ' '}{across - x}{'' if down < y else ' '}{down - y}")
         x, y = across, down
     return "".join(text)
+
+
+def extremes_of(curve: Steps, scale: ChartScale) -> tuple[Extremes, Extremes]:
+    """Returns the lowest and the highest count of each part; None in a gap."""
+    lowest: list[float | None] = [None] * VALUE_PARTS
+    highest: list[float | None] = [None] * VALUE_PARTS
+    for (time, count), (later, _) in itertools.pairwise(curve):
+        if count is None:
+            continue
+        first = scale.x(time) // _WIDTH
+        for part in range(first, min(VALUE_PARTS, max(first + 1, -(-scale.x(later) // _WIDTH)))):
+            low, high = lowest[part], highest[part]
+            lowest[part] = count if low is None else min(low, count)
+            highest[part] = count if high is None else max(high, count)
+    return tuple(lowest), tuple(highest)
 
 
 def level_path(value: float, scale: ChartScale) -> str:

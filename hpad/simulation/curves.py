@@ -8,7 +8,7 @@ from hpad.engine.words import percent
 from hpad.simulation import charts
 from hpad.simulation.charts import COUNT_OF_REPLICAS, ChartLine, ChartScale
 from hpad.simulation.metric_charts import PERCENT, MetricChart
-from hpad.simulation.thinning import Steps
+from hpad.simulation.thinning import PARTS, Steps
 
 RECORDED: Final = "recorded"
 MODELLED: Final = "modelled"
@@ -38,8 +38,8 @@ def metric_chart(metric: MetricChart, begin: float, end: float) -> str:
         ChartLine("load", metric.address, charts.middle_path(metric.lowest, metric.highest, scale), note),
     ]
     lines += [ChartLine("goal", "goal", charts.level_path(goal, scale), _written(goal, metric.unit)) for goal in goals]
-    unit = _UNITS.get(metric.unit, "")
-    return charts.chart(f"Load, {unit}" if unit else "Load", lines, scale)
+    parts = ["Load", _UNITS.get(metric.unit, ""), "per replica" if metric.per_replica else ""]
+    return charts.chart(", ".join(filter(None, parts)), lines, scale)
 
 
 def _written(value: float, unit: str) -> str:
@@ -71,6 +71,10 @@ def _below(steps: Steps, scale: ChartScale) -> Iterator[ChartLine]:
 
 
 def _curve(curve: ReplicaCurve, scale: ChartScale) -> ChartLine:
+    """Returns the line of a curve; where it changes too often for a line, the band of its counts."""
+    if len(curve.steps) > PARTS:
+        band = charts.band_path(*charts.extremes_of(curve.steps, scale), scale)
+        return ChartLine(f"{curve.look} dense", curve.name, band, _range(curve.steps))
     return ChartLine(curve.look, curve.name, charts.step_path(curve.steps, scale), _range(curve.steps))
 
 

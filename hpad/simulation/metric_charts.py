@@ -1,12 +1,12 @@
 """The metrics of an HPA over the time of a chart, with their goals."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
-from hpad.simulation.history import LoadHistory, named
+from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, CompiledMetric, compiled_spec
+from hpad.simulation.history import REPLICAS, LoadHistory, named
 from hpad.simulation.thinning import Column, Extremes, extremes
 
 PERCENT: Final = "%"
@@ -17,7 +17,8 @@ _METRICS: Final = 3
 class MetricChart(msgspec.Struct, frozen=True, kw_only=True):
     """The values of one metric in the parts of a chart (`thinning.VALUE_PARTS`); None is a gap.
 
-    `unit` is "%", or the value of an `api.amounts.Unit`; `goal` is the metric target of now.
+    `unit` is "%", or the value of an `api.amounts.Unit`; `goal` is the metric target of now. `per_replica`: the values
+    are a total over the recorded replicas, as the metric target is.
     """
 
     address: str
@@ -25,29 +26,62 @@ class MetricChart(msgspec.Struct, frozen=True, kw_only=True):
     goal: float | None
     lowest: Extremes
     highest: Extremes
+    per_replica: bool = False
 
 
 def metric_charts(hpa: HorizontalPodAutoscaler, load: LoadHistory) -> tuple[MetricChart, ...]:
     """Returns the metrics that have values, the one with the highest values compared with its goal first."""
-    specs = dict(zip(named(hpa), compiled_spec(hpa).metrics, strict=True))
-    columns = {address: load.columns[address] for address in specs if address in load.columns}
-    order = sorted(columns, key=lambda each: _pressure(columns[each], _goal(specs[each])), reverse=True)
-    return tuple(_chart(address, specs[address], load) for address in order[:_METRICS])
+    metrics = dict(zip(named(hpa), compiled_spec(hpa).metrics, strict=True))
+    found = [_compared(address, metrics[address], load) for address in metrics if address in load.columns]
+    found.sort(key=_pressure, reverse=True)
+    return tuple(_chart(each, load) for each in found[:_METRICS])
 
 
-def _chart(address: str, metric: CompiledMetric, load: LoadHistory) -> MetricChart:
-    lowest, highest = extremes(load, load.columns[address])
-    unit = PERCENT if metric.kind == UTILIZATION else metric.unit.value
-    return MetricChart(address=address, unit=unit, goal=_goal(metric), lowest=lowest, highest=highest)
+class _Compared(NamedTuple):
+    """A metric in the form in which it is compared with its goal."""
+
+    address: str
+    metric: CompiledMetric
+    column: Column
+    per_replica: bool
+
+    @property
+    def goal(self) -> float | None:
+        metric = self.metric
+        if metric.error is not None or (_is_total(metric) and not self.per_replica):
+            return None
+        return float(metric.amount) if metric.kind == UTILIZATION else metric.amount / 1000
 
 
-def _goal(metric: CompiledMetric) -> float | None:
-    if metric.error is not None:
-        return None
-    return float(metric.amount) if metric.kind == UTILIZATION else metric.amount / 1000
+def _compared(address: str, metric: CompiledMetric, load: LoadHistory) -> _Compared:
+    column, counts = load.columns[address], load.columns.get(REPLICAS)
+    if counts is None or not _is_total(metric):
+        return _Compared(address, metric, column, per_replica=False)
+    shared = [
+        None if value is None or count is None else value / max(1.0, count)
+        for value, count in zip(column, counts, strict=True)
+    ]
+    return _Compared(address, metric, shared, per_replica=True)
 
 
-def _pressure(column: Column, goal: float | None) -> float:
+def _is_total(metric: CompiledMetric) -> bool:
+    """Returns whether the values are a total, and the metric target is the part of one replica."""
+    return not metric.of_pods and metric.kind == AVERAGE_VALUE
+
+
+def _pressure(each: _Compared) -> float:
     """Returns the mean value as a share of the goal."""
-    known = [value for value in column if value is not None]
-    return sum(known) / len(known) / goal if known and goal else 0.0
+    known = [value for value in each.column if value is not None]
+    return sum(known) / len(known) / each.goal if known and each.goal else 0.0
+
+
+def _chart(each: _Compared, load: LoadHistory) -> MetricChart:
+    lowest, highest = extremes(load, each.column)
+    return MetricChart(
+        address=each.address,
+        unit=PERCENT if each.metric.kind == UTILIZATION else each.metric.unit.value,
+        goal=each.goal,
+        lowest=lowest,
+        highest=highest,
+        per_replica=each.per_replica,
+    )

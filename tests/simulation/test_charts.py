@@ -97,6 +97,22 @@ def test_a_far_maximum_is_said_and_does_not_flatten_the_curves() -> None:
     assert "<span>3</span>" in near
 
 
+def test_a_curve_that_changes_too_often_for_a_line_is_a_band() -> None:
+    """The count is 2 and 4 in turn, and 3 in the middle of the day."""
+    changes = [(60.0 * minute, 3 if 600 <= minute < 800 else 2 + minute % 2 * 2) for minute in range(1441)]
+    drawn = curves.replica_chart([ReplicaCurve(RECORDED, "recorded", changes)], 0.0, DAY)
+    found = re.search('class="recorded dense" d="M0 0l(.*?)z"', drawn)
+    assert found is not None
+    quarter, half, unit = HEIGHT // 4, HEIGHT // 2, PARTS // VALUE_PARTS
+    left, right = 600 * PARTS // 1440 // unit * unit, 800 * PARTS // 1440 // unit * unit
+    numbers = [int(each) for each in re.findall(r"-?\d+", found[1])]
+    assert {abs(each) for each in numbers[1::2]} == {0, quarter, half}
+    across = [sum(numbers[:index:2]) for index in range(2, len(numbers) + 1, 2)]
+    assert any(abs(each - left) <= 2 * unit for each in across)
+    assert any(abs(each - right) <= 2 * unit for each in across)
+    assert "recorded <i>2 to 4</i>" in drawn
+
+
 def test_a_load_without_values_says_so() -> None:
     metric = MetricChart(
         address="a<b", unit="count", goal=None, lowest=(None,) * VALUE_PARTS, highest=(None,) * VALUE_PARTS

@@ -68,7 +68,7 @@ def counts(drawn: Drawn, goal: float, low: int, high: int, saw: int = 0) -> list
     found: list[int] = []
     recent: list[int] = []
     for index, time in enumerate(TIMES):
-        wanted = math.ceil(drawn.load(time) / goal) + (saw if index // 4 % 2 else 0)
+        wanted = math.ceil(drawn.load(time) / goal) + (saw if index // 2 % 2 else 0)
         recent = [*recent[-6:], wanted]
         found.append(min(max(max(recent) if not saw else wanted, low), high))
     return found

@@ -33,11 +33,19 @@ function runsOf(path) {
   return runs;
 }
 
-// The height of the path at a place; null in a gap.
-function heightAt(path, x) {
-  const run = runsOf(path).find((each) => each[0][0] <= x && x <= each.at(-1)[0]);
-  if (!run) return null;
-  return run[run.findLastIndex((point) => point[0] <= x)][1];
+// The heights of the path at a place: one of a line, two of a band, which goes to its end and back; none in a gap.
+function heightsAt(path, x) {
+  for (const run of runsOf(path)) {
+    const end = Math.max(...run.map((point) => point[0]));
+    if (x < run[0][0] || x > end) continue;
+    const isBand = path.getAttribute("d").endsWith("z");
+    const turn = isBand ? run.findIndex((point) => point[0] === end) + 1 : run.length;
+    const there = run.slice(0, turn);
+    const back = run.slice(turn).reverse();
+    const heights = [there, back].filter((side) => side.length).map((side) => (side.findLast((point) => point[0] <= x) ?? side[0])[1]);
+    return [...new Set(heights)];
+  }
+  return [];
 }
 
 function digits(value) {
@@ -51,6 +59,11 @@ function written(value, unit) {
   if (unit !== "bytes") return digits(value);
   const power = Math.min(BYTES.length - 1, Math.max(0, Math.floor(Math.log2(Math.max(1, value)) / 10)));
   return digits(value / 1024 ** power) + BYTES[power];
+}
+
+// A path has whole numbers: it cannot tell more counts than its height.
+function near(value, unit, coarse) {
+  return unit === "replicas" && coarse ? `about ${written(Number(value.toPrecision(2)), unit)}` : written(value, unit);
 }
 
 function show(figure, share) {
@@ -71,16 +84,13 @@ function show(figure, share) {
   const { width, height } = area.viewBox.baseVal;
   for (const entry of figure.querySelectorAll(".legend li")) {
     const look = entry.querySelector("path").getAttribute("class");
-    const path = [...area.querySelectorAll(`path.${look}`)];
+    const path = [...area.querySelectorAll(`[class="${look}"]`)];
     const note = entry.querySelector("i");
     if (path.length !== 1 || !note || FIXED.includes(look)) continue;
     note.dataset.range ??= note.textContent;
-    const y = heightAt(path[0], share * width);
-    const value = Number(high) - (y / height) * (high - low);
-    // A path has whole numbers: it cannot tell more counts than its height.
-    if (y === null) note.textContent = "not known";
-    else if (unit === "replicas" && high - low > height) note.textContent = `about ${written(Number(value.toPrecision(2)), unit)}`;
-    else note.textContent = written(value, unit);
+    const heights = heightsAt(path[0], share * width).sort((one, other) => other - one);
+    const values = heights.map((y) => Number(high) - (y / height) * (high - low));
+    note.textContent = values.map((value) => near(value, unit, high - low > height)).join(" to ") || "not known";
   }
 }
 

@@ -7,6 +7,7 @@ from support.simulations import CPU, hpa
 from hpad.simulation.advice.chart import chart_of
 from hpad.simulation.advice.past import Column, HpaPast
 from hpad.simulation.history import LoadHistory
+from hpad.simulation.metric_charts import metric_charts
 from hpad.simulation.thinning import PARTS, VALUE_PARTS
 
 QUEUE = {"type": "External", "external": {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "200"}}}
@@ -68,6 +69,19 @@ def test_the_metric_nearest_to_its_goal_is_first() -> None:
         ("queue", 200.0, "count"),
         ("cpu", 50.0, "%"),
     ]
+
+
+def test_a_total_is_drawn_per_replica_as_its_goal_is() -> None:
+    """300 messages over 1 to 3 replicas, goal 100 each; no count is no value."""
+    goal = {"type": "AverageValue", "averageValue": "100"}
+    metric = {"type": "External", "external": {"metric": {"name": "queue"}, "target": goal}}
+    replicas: Column = [1.0, 2.0, 3.0, None, 0.0, 3.0]
+    load = LoadHistory(minutes(6), {"queue": [300.0] * 6, "replicas": replicas})
+    (found,) = metric_charts(hpa(metric), load)
+    assert (found.goal, found.per_replica) == (100.0, True)
+    assert list(dict.fromkeys(found.highest)) == [300.0, 150.0, 100.0, None]
+    (alone,) = metric_charts(hpa(metric), LoadHistory(minutes(6), {"queue": [300.0] * 6}))
+    assert (alone.goal, alone.per_replica, alone.highest[0]) == (None, False, 300.0)
 
 
 def test_a_past_without_time_has_no_chart() -> None:
