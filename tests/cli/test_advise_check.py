@@ -100,7 +100,7 @@ def test_json_has_the_outcome_and_both_figures(check: Check, tmp_path: Path) -> 
 def test_a_model_that_is_not_trusted_judges_nothing(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trust, "judged", lambda past, now: ModelTrust(0.3, Level.POOR, "the curves differ"))
     status, out, _ = check(patch(maxReplicas=3))
-    assert (status, out) == (3, "shop/web: unknown: the curves differ\n")
+    assert (status, out) == (3, "shop/web: cannot be judged: the curves differ\n")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_another_target_cannot_be_judged(check: Check, past: HpaPast) -> None:
 def test_a_new_hpa_cannot_be_judged(check: Check, past: HpaPast) -> None:
     new = msgspec.structs.replace(past.hpa, metadata=msgspec.structs.replace(past.hpa.metadata, name="new"))
     status, out, _ = check(document(new))
-    assert (status, out) == (3, "shop/new: unknown: there is no such HPA, or no past of it\n")
+    assert (status, out) == (3, "shop/new: cannot be judged: there is no such HPA, or no past of it\n")
 
 
 def test_an_hpa_that_the_api_server_would_refuse_is_an_error(check: Check) -> None:

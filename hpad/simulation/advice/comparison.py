@@ -30,7 +30,7 @@ class ChangeOutcome(enum.StrEnum):
 
     WORSE = "worse"
     NOT_WORSE = "not worse"
-    UNKNOWN = "unknown"
+    UNKNOWN = "cannot be judged"
     """The model is not trusted, or has no values."""
 
 
