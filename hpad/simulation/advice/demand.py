@@ -10,10 +10,13 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
+
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.quantity import MAX_INT64, quotient
 from hpad.engine.annotations import PLAIN
-from hpad.engine.controls import NO_CONTROLS
+from hpad.engine.controls import IN_SHADOW, NO_CONTROLS
+from hpad.engine.fallback_policy import LAST_GOOD, FallbackPolicy
 from hpad.engine.pods import Usage
 from hpad.engine.propose import Tolerances, by_pods, by_ratio, by_share, tolerances
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, CompiledMetric, compiled_spec
@@ -38,12 +41,48 @@ def lowest(hpa: HorizontalPodAutoscaler, tunables: Tunables) -> int:
     return max(1, low) if gates.HPAMinimumOfOne and not gates.HPAScaleToZero else low
 
 
+_WITHOUT_EFFECT: Final = dict.fromkeys(
+    (
+        "tolerance_up",
+        "tolerance_down",
+        "initialization_period",
+        "readiness_delay",
+        "ignored_containers",
+        "sync_period",
+        "pod_selection",
+        "scale_down_order",
+        "keep_busy",
+        "busy_metric",
+    )
+)
+"""Controls without an effect on the recommendations of ready pods, but for tolerances, which `allowed` knows.
+
+The pods of `PastModel` work on nothing that spares them.
+"""
+
+
 def is_plain(hpa: HorizontalPodAutoscaler, tunables: Tunables) -> bool:
-    """Whether metrics, bounds and behavior alone decide: no annotation of hpad does, and the count stays above zero."""
+    """Whether metrics, bounds and behavior alone decide while all metrics have values, and the count stays above zero.
+
+    With a fallback policy, the turns in which one has none are the engine's (`is_replaced`).
+    """
     own, spec = PLAIN.of(hpa), compiled_spec(hpa)
-    if own.policies or own.controls != NO_CONTROLS or lowest(hpa, tunables) < 1:
+    decide = msgspec.structs.replace(own.controls, texts=(), **_WITHOUT_EFFECT)
+    if decide.mode == IN_SHADOW:  # what hpad would do
+        decide = msgspec.structs.replace(decide, mode=None)
+    if decide != NO_CONTROLS or not all(map(_is_of_gaps, own.policies)) or lowest(hpa, tunables) < 1:
         return False
     return all(metric.error is None and metric.amount > 0 for metric in spec.metrics)
+
+
+def _is_of_gaps(policy: FallbackPolicy) -> bool:
+    """Whether a policy decides in gaps alone; `last-good` needs the turn before the gap."""
+    return policy.activation is None and (policy.fallback is None or policy.fallback.kind != LAST_GOOD)
+
+
+def is_replaced(hpa: HorizontalPodAutoscaler) -> bool:
+    """Whether a fallback may stand in for a metric without a value."""
+    return any(policy.fallback is not None for policy in PLAIN.of(hpa).policies)
 
 
 def proposals(hpa: HorizontalPodAutoscaler, tunables: Tunables) -> list[Proposed]:
@@ -84,14 +123,18 @@ def _of_all(amount: int, tolerance: Tolerances, average: bool, value: float, cou
     return by_ratio(Usage(ratio=quotient(float(milli), float(amount)), value=milli, pods=count), count, tolerance)
 
 
-def recommended(proposed: Sequence[Proposed], values: Sequence[float | None], count: int) -> int | None:
-    """Returns the largest proposal; None where missing values leave the count as it is.
+def recommended(
+    proposed: Sequence[Proposed], values: Sequence[float | None], count: int, *, replaced: bool = False
+) -> int | None:
+    """Returns the largest proposal; None where missing values leave the count as it is, if nothing replaces them.
 
     Source: Kubernetes 1.36, horizontal.go: computeReplicasForMetrics, as `hpad.engine.recommend`.
     """
     highest, missing = -1, False
     for proposal, value in zip(proposed, values, strict=True):
         if value is None:
+            if replaced:
+                return UNSURE
             missing = True
             continue
         replicas = proposal(value, count)

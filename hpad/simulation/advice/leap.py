@@ -119,6 +119,7 @@ class LeapRun:
         self._plan = plan
         self._seen = seen if demand.is_plain(hpa, tunables) else None
         self._proposed = demand.proposals(hpa, tunables) if self._seen is not None else []
+        self._replaced = demand.is_replaced(hpa)
         self._low, self._high, self._older = demand.lowest(hpa, tunables), spec.max_replicas, behavior is None
         self._up = _Direction(UP, None if behavior is None else behavior.up, timedelta(0), plan)
         self._down = _Direction(
@@ -150,7 +151,7 @@ class LeapRun:
         """Leaves out the turns up to the next one that may change the count, or that reads something else."""
         end, values = seen.values(self._turn, self._count)
         end = min(end, self._plan.number)
-        replicas = demand.recommended(self._proposed, values, self._count)
+        replicas = demand.recommended(self._proposed, values, self._count, replaced=self._replaced)
         if replicas is None:
             self._turn = end
             return

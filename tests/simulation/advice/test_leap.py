@@ -4,10 +4,12 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from support.simulations import BACKLOG, CPU, START, hpa
 
 from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.engine.annotations import PLAIN
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.assessment import AdviceOptions
 from hpad.simulation.advice.past import HpaPast
@@ -117,6 +119,55 @@ def test_leaving_turns_out_changes_no_curve(seed: int) -> None:
     assert short.chosen == full.chosen
     assert short.held == pytest.approx(full.held)
     assert short.turns <= full.turns
+
+
+ANNOTATIONS = (
+    {"hpad.io/fallback": "hold"},
+    {"hpad.io/fallback": "replicas:7 after 1m"},
+    {"hpad.io/fallback": "ignore after 0s"},
+    {"hpad.io/fallback": "at-least:12 after 2m", "hpad.io/sync-period": "30s"},
+    {"hpad.io/tolerance-up": "0.4", "hpad.io/tolerance-down": "0"},
+    {"hpad.io/mode": "shadow", "hpad.io/ignore-containers": "proxy", "hpad.io/keep-busy": "true"},
+    {"hpad.io/initialization-period": "20m", "hpad.io/readiness-delay": "5m"},
+    {"hpad.io/fallback": "last-good:1h"},
+    {"hpad.io/schedule": "5 1 * * * for 1h: min=3, max=9"},
+    {"hpad.io/mode": "paused"},
+)
+
+
+@pytest.mark.parametrize("annotations", ANNOTATIONS, ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_annotations_of_hpad_have_their_effect(seed: int, annotations: dict[str, str]) -> None:
+    chance = random.Random(f"{seed} {annotations}")
+    named = chance.sample(sorted(NAMES), chance.choice((1, 2)))
+    found = hpa(NAMES[named[0]][0], 1, 20, metrics=[NAMES[name][0] for name in named], **behavior(chance))
+    found = msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, annotations=annotations))
+    assert PLAIN.of(found).errors == ()
+    columns = {name: list(walk(chance, 0.0, 4 * NAMES[name][1])) for name in named}
+    for begin in (30, 31, 32, 33, 34, 90, 91, 150, 151, 152, 153, 154, 155, 156, 157):
+        columns[named[0]][begin] = None
+    columns[REPLICAS] = [4.0] * MINUTES
+    short, full = compared(found, past_of(found, LoadHistory(times(chance), columns)), chance)
+    assert short.curve == full.curve
+    assert short.chosen == full.chosen
+    assert short.held == pytest.approx(full.held, rel=0.05), "a turn of a gap ends a time that is held"
+
+
+def test_an_annotation_without_an_effect_costs_no_turns() -> None:
+    found = hpa(CPU, 1, 20)
+    annotations = {"hpad.io/fallback": "replicas:7", "hpad.io/sync-period": "15s", "hpad.io/tolerance-up": "0.1"}
+    metadata = msgspec.structs.replace(found.metadata, annotations=annotations)
+    turns = []
+    for each in (found, msgspec.structs.replace(found, metadata=metadata)):
+        chance = random.Random(1)
+        columns = {"cpu": [chance.choice((40.0, 50.0, 60.0)) for _ in range(MINUTES)], REPLICAS: [4.0] * MINUTES}
+        model = LoadModel.of(
+            past_of(each, LoadHistory([START.timestamp() + 60.0 * minute for minute in range(MINUTES)], columns)),
+            AdviceOptions(Tunables()),
+        )
+        assert model is not None
+        turns.append(rerun(each, model).turns)
+    assert turns[0] == turns[1] < MINUTES
 
 
 @pytest.mark.parametrize("seed", range(20))
