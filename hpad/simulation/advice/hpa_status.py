@@ -4,12 +4,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.hpa import HorizontalPodAutoscaler, titled
 from hpad.api.metadata import Key
+from hpad.api.text import quoted, shown
 from hpad.engine.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
 from hpad.simulation.advice.answers import Answers
 from hpad.simulation.advice.past import Column
 from hpad.simulation.advice.series import Series
+from hpad.simulation.history import HistoryError
 from hpad.simulation.prometheus import FoundSeries, TimeGrid
 
 _CONDITIONS: Final = (SCALING_ACTIVE, ABLE_TO_SCALE)
@@ -37,10 +39,13 @@ class StatusReader:
         self._with_conditions = with_conditions
 
     def read(self, hpas: Sequence[HorizontalPodAutoscaler]) -> dict[Key, HpaStatus]:
-        """Returns the columns of each HPA. Raises QueryError."""
+        """Returns the columns of each HPA. Raises QueryError, and HistoryError if several clusters are mixed up."""
         keys = [hpa.key for hpa in hpas]
         gaps: Column = [None] * self._grid.points
-        current = {key: merged(rows) for key, rows in self.rows("current", keys).items()}
+        counts = self.rows("current", keys)
+        for key, rows in counts.items():
+            _check_one_cluster(key, rows)
+        current = {key: merged(rows) for key, rows in counts.items()}
         desired = {key: merged(rows) for key, rows in self.rows("desired", keys).items()}
         minimum, maximum = (self._bounds(name, keys, current) for name in ("minimum", "maximum"))
         failing = self._failing(hpas, current, minimum)
@@ -102,6 +107,15 @@ class StatusReader:
             for key, hpa in known.items()
         }
         return {hpa.key: found.get(hpa.key, {}) for hpa in hpas}
+
+
+def _check_one_cluster(key: Key, rows: Sequence[FoundSeries]) -> None:
+    """Raises HistoryError if the series of an HPA are of several clusters, whose values would be mixed."""
+    for label in {label for row in rows for label in row.labels if "cluster" in label.lower()}:
+        clusters = sorted({row.labels.get(label, "") for row in rows})
+        if len(clusters) > 1:
+            text = f"Prometheus knows {titled(key)} of several clusters, {label} {shown(clusters[:10])}"
+            raise HistoryError(f"{text}; say which in the file of --series: matchers: {label}={quoted(clusters[-1])}")
 
 
 def _failing(

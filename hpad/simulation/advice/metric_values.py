@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, RESOURCE, PastPromQL
+from hpad.api.text import quoted
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, VALUE, CompiledMetric, compiled_spec
 from hpad.simulation.advice.answers import Answers
 from hpad.simulation.advice.hpa_status import StatusReader, merged
@@ -164,7 +165,8 @@ class MetricReader:
         source = "the status of the HPA"
         if each.metric.type in (EXTERNAL, OBJECT) and each.metric.kind == AVERAGE_VALUE:
             column, source = _total(column, replicas), f"{source}, times its replicas"
-        more = f',metric_name="{each.metric.name}",metric_target_type="{_TARGET_TYPES[each.metric.kind]}"'
+        kind = _TARGET_TYPES[each.metric.kind]
+        more = f",metric_name={quoted(each.metric.name)},metric_target_type={quoted(kind)}"
         expression = self._series.of("values", self._series.hpas([each.hpa.key]) + more, self._grid.step)
         self._keep(each, expression, column, source)
 

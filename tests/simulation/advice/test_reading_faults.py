@@ -146,6 +146,16 @@ def test_doubled_series_count_once_and_unknown_hpas_do_not() -> None:
     assert past.load.columns["replicas"] == [3] * 50 + [2] * (COUNT - 50)
 
 
+def test_does_not_mix_the_values_of_several_clusters() -> None:
+    def answer(query: AskedQuery) -> Body | None:
+        labels = {"namespace": "shop", "horizontalpodautoscaler": "a"}
+        return matrix(*((labels | {"cluster": each}, [[query.begin, "2"]]) for each in ("prod", "test")))
+
+    text = r"HPA shop/a of several clusters, cluster \['prod', 'test'\]; say which in the file of --series: matchers: c"
+    with answering(faulty(answer, of_replicas)) as (url, _), pytest.raises(HistoryError, match=text):
+        pasts(url)
+
+
 def test_divides_a_query_that_loads_too_many_samples() -> None:
     most = 1000
     end = BEGIN + 60 * 2999
