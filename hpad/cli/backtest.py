@@ -25,6 +25,7 @@ from hpad.records.format import RecordingError, decode_scenario
 from hpad.records.spec_changes import Change, ChangeError
 from hpad.settings import Settings, SettingsError
 from hpad.simulation import backtest, figures, history
+from hpad.simulation.advice.own_history import recorded_pasts
 from hpad.simulation.backlog import Backlog
 from hpad.simulation.backtest import Candidate, Goal, Result
 from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory
@@ -159,6 +160,7 @@ def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Cas
     notes = list(dict.fromkeys(text for case in cases for text in manifest.mistakes(case.hpa)))
     if args.recording is not None:
         results = _over_recording(args, cases)
+        metrics = _recorded_metrics(args, cases[0].hpa)
         source = f"recording {args.recording}"
         notes += [_modelled(each) for each in results if each.modelled]
     else:
@@ -265,6 +267,15 @@ def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> list[Re
     if not found:
         raise Failure(f"{args.recording}: has no {titled(key)}{meant(str(key), others)}")
     return [runs[0].recorded, *(each.changed for each in runs)]
+
+
+def _recorded_metrics(args: argparse.Namespace, hpa: HorizontalPodAutoscaler) -> tuple[MetricChart, ...]:
+    """Returns the values of a recording for the report; it is read a second time, which only a report is worth."""
+    if args.report is None:
+        return ()
+    begin, end = _moment(args.begin, "--from"), _moment(args.end, "--to")
+    pasts = recorded_pasts(args.recording, begin, end, wanted=lambda key: key == hpa.key)
+    return next((metric_charts(hpa, past.load) for past in pasts), ())
 
 
 def _search(args: argparse.Namespace, settings: Settings) -> int:

@@ -115,6 +115,22 @@ def test_a_recording_with_its_own_spec_and_another_one(
     assert (changed["highest"], changed["rescales"]) == (6, 1)
 
 
+def test_the_report_of_a_recording_shows_its_load(web: str, tmp_path: Path) -> None:
+    """The queue has 30 messages for two minutes and 60 for two more, over 3 replicas, with a goal of 10 each."""
+    steps = [step(0, "30" if index < 8 else "60", replicas=3) for index in range(17)]
+    for index, each in enumerate(steps):
+        each["time"] = f"2026-01-01T00:{index // 4:02}:{15 * (index % 4):02}Z"
+    row = scenario(*steps)
+    row["hpa"]["metadata"] = {"name": "web", "namespace": "default"}
+    file, report = tmp_path / "web.jsonl", tmp_path / "report.html"
+    file.write_text(json.dumps(row) + "\n")
+    assert cli.main(["backtest", web, "--recording", str(file), "--report", str(report)]) == 0
+    page = report.read_text()
+    assert re.findall("<b>(Load[^<]*|Replicas)</b>", page) == ["Load, per replica", "Replicas"]
+    assert "queue <i>10 to 20</i>" in page
+    assert "goal <i>10</i>" in page
+
+
 def test_annotations_of_manifests_and_changes_hold_for_a_recording(
     web: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from hpad.engine.words import percent
 from hpad.simulation import curves
 from hpad.simulation.advice import words
 from hpad.simulation.advice.assessment import (
@@ -154,11 +153,10 @@ def _sawtooth(found: Sawtooth) -> str:
 
 
 def _trust(trust: ModelTrust) -> str:
-    agreement = "" if trust.agreement is None else f", {percent(max(0.0, trust.agreement))} agreement"
     kind = _TRUST[trust.level]
     return (
         f'<section><h4>Trust</h4><p class="{kind}"><b class="severity">{trust.level}</b>'
-        f'<span class="plain">{agreement}: {prose(trust.text)}</span></p></section>'
+        f'<span class="plain">: {prose(trust.text)}</span></p></section>'
     )
 
 
