@@ -15,7 +15,7 @@ from hpad.adapter import Query
 from hpad.cli import main
 from hpad.engine import annotations
 from hpad.simulation.advice import series_file
-from hpad.simulation.advice.series import SeriesLabels
+from hpad.simulation.advice.series import EXPRESSIONS, SeriesLabels
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("", "docs/", "config/*/", "tests/", "tests/*/", "tools/*/")
@@ -181,7 +181,11 @@ def test_the_file_of_series_in_the_guide_is_right(tmp_path: Path) -> None:
     (tmp_path / "series.yaml").write_text(text)
     series = series_file.read_file(tmp_path / "series.yaml")
     assert series.matchers == 'cluster="prod"'
-    assert series.state == SeriesLabels(namespace="exported_namespace", pod="exported_pod")
+    assert series.cadvisor == SeriesLabels(pod="pod_name", container="container_name")
+    assert series.expressions["current"] == "kube_hpa_status_current_replicas{<<.HPAs>>}"
+    assert series.queues["shop/worker"]["orders"].per_replica is None
+    guide = (ROOT / "docs" / "advise.md").read_text("utf-8")
+    assert all(f"`{name}`" in guide for name in EXPRESSIONS)
 
 
 class Spool:
