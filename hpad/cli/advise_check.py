@@ -18,8 +18,9 @@ from hpad.manifests import documents
 from hpad.manifests import hpas as loading
 from hpad.manifests.documents import Document
 from hpad.settings import Settings
+from hpad.simulation.advice import comparison
 from hpad.simulation.advice.assessment import AdviceOptions, Figures
-from hpad.simulation.advice.comparison import ChangedPast, ChangeOutcome, Compared, compared, unknown
+from hpad.simulation.advice.comparison import ChangedPast, ChangeOutcome, Compared, unknown
 from hpad.simulation.advice.fleet import spread
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.words import figures
@@ -92,7 +93,7 @@ def _patched(document: Document, now: HorizontalPodAutoscaler) -> Document:
 def results(changes: Changes, source: PastSource, options: AdviceOptions, workers: int) -> list[Compared]:
     """Returns a comparison for each HPA of the file. Raises what reading raises."""
     found = {each.key: unknown(each.key, each.problem) for each in source.unread}
-    one = functools.partial(_safely, options=options)
+    one = functools.partial(comparison.safely, options=options)
     for each in spread(_pairs(changes, source.pasts), one, workers):
         found[each.key] = each
     return [found.get(key) or unknown(key, "there is no such HPA, or no past of it") for key in changes.keys]
@@ -101,13 +102,6 @@ def results(changes: Changes, source: PastSource, options: AdviceOptions, worker
 def _pairs(changes: Changes, pasts: Iterator[HpaPast]) -> Iterator[ChangedPast]:
     for past in pasts:
         yield ChangedPast(past, changes.of(past.hpa))
-
-
-def _safely(found: ChangedPast, options: AdviceOptions) -> Compared:
-    try:
-        return compared(found, options)
-    except Exception as error:  # noqa: BLE001 - a defect that one HPA meets must not hide what is said of the others
-        return unknown(found.past.hpa.key, f"could not be compared: {type(error).__name__}: {error}")
 
 
 def status(found: Sequence[Compared]) -> int:

@@ -76,6 +76,14 @@ def compared(found: ChangedPast, options: AdviceOptions) -> Compared:
     )
 
 
+def safely(found: ChangedPast, options: AdviceOptions) -> Compared:
+    """Returns what `compared` does, also where it fails: one HPA shall not hide what is said of the others."""
+    try:
+        return compared(found, options)
+    except Exception as error:  # noqa: BLE001 - whatever a defect raises
+        return unknown(found.past.hpa.key, f"could not be compared: {type(error).__name__}: {error}")
+
+
 def unknown(key: Key, reason: str, trusted: ModelTrust | None = None) -> Compared:
     """Returns that nothing can be said of a change, and why."""
     return Compared(key=key, outcome=ChangeOutcome.UNKNOWN, reasons=(reason,), trust=trusted)
