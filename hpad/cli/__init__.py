@@ -26,6 +26,7 @@ examples:
   hpad run --kubeconfig ~/.kube/config --dry-run   what hpad would decide in a cluster; it writes nothing
   hpad doctor --kubeconfig ~/.kube/config          check whether hpad can work there
   hpad explain -n shop web                         why the HPA web has its replica count, and what would change it
+  hpad advise --prometheus http://localhost:9090   what is wrong with the HPAs of a cluster, and what would be better
   hpad check web.yaml                              check whether an HPA is valid
   hpad demo                                        real processes being scaled on this machine
 

@@ -112,6 +112,7 @@ def run(args: argparse.Namespace) -> int:
         settings = manifest.tunables(args)
         if args.check is not None:
             return _check(args, settings)
+        _check_places(args)
         advice = _advised(args, settings, _span(args))
     except (HistoryError, RecordingError, SettingsError, FleetError) as error:
         raise Failure(str(error)) from None
@@ -126,6 +127,14 @@ def run(args: argparse.Namespace) -> int:
         whole = args.all or bool(args.names)
         paint.show_lines(advise_text.lines(advice, whole=whole, width=_width()), args.color, _MOST_COLUMNS)
     return 0
+
+
+def _check_places(args: argparse.Namespace) -> None:
+    """Raises Failure where something could not be written in the end, after minutes of reading."""
+    if args.report is not None and not args.report.parent.is_dir():
+        raise Failure(f"--report {args.report}: there is no folder {args.report.parent}")
+    if args.patches is not None:
+        advise_patches.check(args.patches)
 
 
 def _width() -> int | None:
@@ -180,10 +189,12 @@ def _advised(args: argparse.Namespace, settings: Settings, span: LookedAt) -> Fl
     assessments: list[Assessment] = []
     unread: list[NotAssessed] = list(source.unread)
     for each in fleet.assessed(_noted(source.pasts, hpas), _options(args, settings), _workers(args, source)):
-        if isinstance(each, Assessment):
-            assessments.append(each)
-        else:
+        if isinstance(each, NotAssessed):
             unread.append(each)
+        elif not each.facts.seconds and not each.findings:
+            unread.append(NotAssessed(each.key, each.verdict))
+        else:
+            assessments.append(each)
         progress.assessed()
     progress.done()
     return FleetAdvice(

@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import sys
+import urllib.parse
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -45,6 +46,10 @@ class ReadingProgress:
         self._read = "0 HPAs"
         self._assessed = 0
         self._width = 0
+
+    def start(self) -> None:
+        """Begins the line."""
+        self._show()
 
     def read(self, done: int, of: int, samples: int) -> None:
         """Takes the progress of the reader (`ReadingOptions.progress`)."""
@@ -120,7 +125,14 @@ def _queried(
         progress=progress.read,
     )
     pasts = reading.read(server, known.hpas, span.begin, span.end, args.step, series, options)
-    return PastSource(args.prometheus, pasts, len(known.hpas), known.unread, known.notes)
+    progress.start()
+    return PastSource(_without_user(args.prometheus), pasts, len(known.hpas), known.unread, known.notes)
+
+
+def _without_user(url: str) -> str:
+    """Returns a URL without a user and a password."""
+    parts = urllib.parse.urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _recorded(args: argparse.Namespace, span: LookedAt, only: Collection[Key] | None) -> PastSource:

@@ -44,14 +44,21 @@ def write(folder: Path, found: FleetAdvice) -> list[Path]:
     return [folder / name for name in texts]
 
 
+def check(folder: Path) -> None:
+    """Raises Failure if the folder has anything but patches of earlier calls, or is none."""
+    try:
+        others = [path.name for path in sorted(folder.iterdir()) if not _is_own(path)] if folder.exists() else []
+    except OSError as error:
+        raise Failure(f"--patches {folder}: cannot be read: {error.strerror or error}") from None
+    if others:
+        raise Failure(f"--patches {folder}: has {others[0]}, which is no patch of hpad advise; name another folder")
+
+
 def _clear(folder: Path) -> None:
     """Creates the folder, or removes the patches in it. Raises Failure if it has anything else, and OSError."""
+    check(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    present = sorted(folder.iterdir())
-    for path in present:
-        if not _is_own(path):
-            raise Failure(f"--patches {folder}: has {path.name}, which is no patch of hpad advise; name another folder")
-    for path in present:
+    for path in folder.iterdir():
         path.unlink()
 
 

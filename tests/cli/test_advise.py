@@ -90,3 +90,35 @@ def test_json_has_every_hpa_and_its_facts(given: Given) -> None:
     assert fixed["facts"]["replicaHours"] == pytest.approx(hours, abs=0.001)
     assert fixed["facts"]["cost"] == pytest.approx(2 * hours, abs=0.001)
     assert found["summary"]["withFaults"] == 1
+
+
+def test_an_hpa_of_which_nothing_is_known_is_not_called_good(given: Given) -> None:
+    hpa = advice_pasts.spec(CPU, name="new")
+    unknown = advice_pasts.painted(hpa, [None] * 60, {"cpu": [None] * 60})
+    folder = given(calm("web"), unknown)
+    status, out, _ = called(*FLAGS, "-f", folder)
+    assert (status, out.splitlines()[0]) == (0, "1 HPA, none with faults, none with advice")
+    assert out.splitlines()[-1].startswith("shop/new: ")
+    found = json.loads(called(*FLAGS, "-f", folder, "-o", "json")[1])
+    assert [each["name"] for each in found["unread"]] == ["new"]
+
+
+def test_what_cannot_be_written_is_told_before_anything_is_read(given: Given, tmp_path: Path) -> None:
+    folder = given()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").write_text("")
+    for flag, place, says in (
+        ("--report", tmp_path / "no" / "page.html", "there is no folder"),
+        ("--patches", tmp_path / "notes", "has mine.txt, which is no patch"),
+    ):
+        status, out, err = called(*FLAGS, "-f", folder, flag, str(place))
+        assert (status, out, says in err) == (1, "", True)
+
+
+def test_a_password_in_the_url_is_not_shown(given: Given) -> None:
+    flags = ("advise", "--prometheus", "http://me:secret@127.0.0.1:1/prom", "-f", given(calm("web")))
+    for form in ("text", "json"):
+        status, out, err = called(*flags, "-o", form)
+        assert status == 0
+        assert "secret" not in out + err
+        assert "http://127.0.0.1:1/prom" in out

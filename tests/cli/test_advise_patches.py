@@ -109,5 +109,5 @@ def test_a_folder_with_anything_else_is_left_alone(tmp_path: Path, name: str) ->
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "patches").write_text("")
-    with pytest.raises(Failure, match="cannot be written: File exists"):
+    with pytest.raises(Failure, match="cannot be read: Not a directory"):
         advise_patches.write(tmp_path / "patches", fleet(GOAL))
