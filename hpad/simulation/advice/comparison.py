@@ -135,14 +135,24 @@ def worse(before: Figures, after: Figures) -> Iterator[str]:
     Overload may grow by 0.2 % of the time or a tenth, whichever is more; replica-hours by a twentieth, or by any number
     if overload falls as clearly; flaps by one a day or by half.
     """
-    if _grew(before.overloaded, after.overloaded, _OVERLOAD * before.seconds, _OVERLOAD_GROWTH):
+    if more_overload(before, after):
         yield f"overloaded {_share(after)} of the time instead of {_share(before)}"
-    eased = _grew(after.overloaded, before.overloaded, _OVERLOAD * before.seconds, _OVERLOAD_GROWTH)
+    eased = more_overload(after, before)
     if after.replica_seconds > before.replica_seconds * _COST_GROWTH and not eased:
         more = percent(after.replica_seconds / before.replica_seconds - 1) if before.replica_seconds else "endlessly"
         yield f"{more} more replica-hours without less overload"
-    if _grew(before.flaps, after.flaps, _FLAPS_A_DAY * before.seconds / _DAY, _FLAPS_GROWTH):
+    if more_flaps(before, after):
         yield f"{after.flaps} flaps instead of {before.flaps}"
+
+
+def more_overload(before: Figures, after: Figures) -> bool:
+    """Whether overload grew clearly."""
+    return _grew(before.overloaded, after.overloaded, _OVERLOAD * before.seconds, _OVERLOAD_GROWTH)
+
+
+def more_flaps(before: Figures, after: Figures) -> bool:
+    """Whether flaps grew clearly."""
+    return _grew(before.flaps, after.flaps, _FLAPS_A_DAY * before.seconds / _DAY, _FLAPS_GROWTH)
 
 
 def _grew(before: float, after: float, by: float, growth: float) -> bool:

@@ -103,6 +103,12 @@ class LoadModel:
                 rows.append(self.rows[index + 1])
         return [*begins, NEVER], rows
 
+    @functools.cached_property
+    def asked(self) -> list[float]:
+        """The replicas that the load needs by the goals of now, ascending; those of a queue are not known before."""
+        most = 1 + allowed(self.hpa, self.options.tunables).up
+        return sorted(need * most for need in self.needs(self.hpa, {}).goal if need is not None)
+
     def _sees(self, time: float, plan: Plan) -> int:
         """Returns the first turn that sees a value of this time, which is in seconds since 1970."""
         return max(0, plan.turns(timedelta(seconds=time - self.load.times[0] + self.options.lag)))

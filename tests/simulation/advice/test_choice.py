@@ -1,0 +1,146 @@
+"""What is advised: for HPAs with a known fault what mends it, for good ones nothing, and how candidates are chosen."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.advice_cast import (
+    FAULTY,
+    GOOD,
+    at_maximum_each_afternoon,
+    below_one_pod_of_memory,
+    goal_high_at_the_request,
+    goal_low_by_day,
+    idle_minimum_all_week,
+    past_of,
+    policy_slow_by_a_window,
+    policy_slow_in_the_morning,
+    requests_missing_in_a_sidecar,
+    window_short_in_dips,
+    window_useless_after_rare_peaks,
+)
+from support.advice_pasts import daily, lived, noisy, spec
+from support.engine import resource
+
+from hpad.engine.view import Tunables
+from hpad.simulation.advice.assess import assess
+from hpad.simulation.advice.assessment import AdviceOptions, Assessment
+from hpad.simulation.advice.faults import HpaFault
+from hpad.simulation.advice.past import HpaPast
+
+OPTIONS = AdviceOptions(Tunables())
+CPU_GOAL = "spec.metrics[0].resource.target.averageUtilization"
+DOWN = "spec.behavior.scaleDown.stabilizationWindowSeconds"
+
+
+def assessed(past: HpaPast, **options: Any) -> Assessment:
+    return assess(past, OPTIONS._replace(**options))
+
+
+@pytest.mark.parametrize("make", GOOD, ids=lambda make: make.__name__)
+def test_a_good_hpa_gets_no_advice(make: Callable[[], HpaPast]) -> None:
+    assert assessed(past_of(make)).advice is None
+
+
+@pytest.mark.parametrize(
+    ("make", "path", "after"),
+    [
+        (idle_minimum_all_week, "spec.minReplicas", 2),
+        (goal_low_by_day, CPU_GOAL, 70),
+        (goal_high_at_the_request, CPU_GOAL, 80),
+        (at_maximum_each_afternoon, "spec.maxReplicas", 11),
+        (window_short_in_dips, DOWN, 600),
+        (window_useless_after_rare_peaks, DOWN, 300),
+        (policy_slow_by_a_window, "spec.behavior.scaleUp.stabilizationWindowSeconds", 60),
+    ],
+)
+def test_a_fault_gets_the_setting_that_mends_it(make: Callable[[], HpaPast], path: str, after: int) -> None:
+    found = assessed(past_of(make))
+    assert found.advice is not None
+    assert [(each.path, each.after) for each in found.advice.changes] == [(path, after)]
+    assert [each.fault for each in found.findings] == [FAULTY[make]]
+
+
+def test_slow_policies_are_replaced_by_the_defaults() -> None:
+    advice = assessed(past_of(policy_slow_in_the_morning)).advice
+    assert advice is not None
+    (change,) = advice.changes
+    assert change.path == "spec.behavior.scaleUp.policies"
+    assert change.before == [{"type": "Pods", "value": 1, "periodSeconds": 600}]
+    assert {each["periodSeconds"] for each in change.after} == {15}
+    assert advice.after.overloaded < 0.1 * advice.before.overloaded
+
+
+@pytest.mark.parametrize("make", [below_one_pod_of_memory, requests_missing_in_a_sidecar])
+def test_no_count_helps_an_hpa_whose_metric_does_not_fall_or_is_not_there(make: Callable[[], HpaPast]) -> None:
+    assert assessed(past_of(make)).advice is None
+
+
+def low_goal(goal: int, low: int = 2, days: float = 3) -> HpaPast:
+    metric = resource("cpu", averageUtilization=goal)
+    return lived(spec(metric, low=low, high=40), noisy(daily(150, 900), 0.05), days=days)
+
+
+def test_a_goal_that_the_record_does_not_call_a_fault_is_named_by_the_advice() -> None:
+    found = assessed(low_goal(50))
+    assert found.advice is not None
+    assert found.advice.text.startswith("cpu goal 50 -> 70 %: ")
+    assert 0.2 < found.advice.saved <= 1 - 50 / 70
+    assert f"{found.advice.saved:.0%}".replace("%", " %") + " fewer replica-hours" in found.advice.text
+    assert [each.fault for each in found.findings] == [HpaFault.GOAL_LOW]
+    assert found.verdict == found.advice.text
+
+
+@pytest.mark.parametrize("goal", [60, 65, 70, 75])
+def test_a_goal_with_some_room_stays(goal: int) -> None:
+    assert assessed(low_goal(goal)).advice is None
+
+
+def test_a_saving_below_the_least_is_no_advice() -> None:
+    assert assessed(low_goal(50), saving=0.4).advice is None
+
+
+def test_less_overload_may_cost_the_budget_and_no_more() -> None:
+    past = past_of(at_maximum_each_afternoon)
+    wide, narrow = assessed(past, budget=0.5), assessed(past, budget=0.1)
+    assert wide.advice is not None
+    assert wide.advice.changes[0].after == 11  # both maxima end the overload, and the lower one costs less
+    assert narrow.advice is None
+
+
+def test_a_higher_maximum_promises_only_what_the_metrics_asked_for() -> None:
+    advice = assessed(past_of(at_maximum_each_afternoon)).advice
+    assert advice is not None
+    assert advice.text.endswith(
+        "; the metrics asked for up to 14, and do not show what pods at their limit could not serve"
+    )
+
+
+def test_what_does_not_hold_on_the_last_days_is_not_advised() -> None:
+    """From the sixth day on the load doubles for two minutes each quarter of an hour."""
+    quiet = noisy(daily(150, 900), 0.05)
+    metric = resource("cpu", averageUtilization=40)
+
+    def load(at: float) -> float:
+        return quiet(at) * (2.2 if at > 5 * 86_400 and at % 900 < 120 else 1)
+
+    past = lived(spec(metric, low=2, high=60), load)
+    assert assessed(low_goal(40)).advice is not None
+    assert assessed(past).advice is None
+
+
+def test_goal_and_minimum_are_advised_together_where_both_help() -> None:
+    found = assessed(low_goal(30, low=8))
+    assert found.advice is not None
+    assert {each.path for each in found.advice.changes} == {CPU_GOAL, "spec.minReplicas"}
+    assert " and " in found.advice.text.partition(":")[0]
+
+
+def test_two_days_are_split_in_halves_and_one_day_is_not_checked() -> None:
+    two, one = assessed(low_goal(30, days=2)).advice, assessed(low_goal(30, days=1.5)).advice
+    assert two is not None
+    assert two.before.seconds == two.checked_before.seconds == 86_400
+    assert one is not None
+    assert one.checked_before.seconds == 0
+    assert one.text.endswith("not checked on other days")
+    assert assessed(low_goal(30, days=0.9)).advice is None
