@@ -9,7 +9,7 @@ from hpad.simulation.advice.past import HpaPast
 def assess(past: HpaPast, options: AdviceOptions) -> Assessment:
     """Returns the assessment. Runs for about a second per week and HPA."""
     known = facts.facts_of(past, options.tunables)
-    model = rerun.LoadModel.of(past, options)
+    model = None if past.is_paused else rerun.LoadModel.of(past, options)
     now = None if model is None else rerun.rerun(past.hpa, model)
     trusted = trust.judged(past, now)
     found = findings.found(past, known, now, trusted, options.tunables)

@@ -3,11 +3,14 @@
 from collections.abc import Iterator
 from typing import Final
 
+from hpad.engine.annotations import PLAIN
 from hpad.engine.spec import UTILIZATION
 from hpad.engine.words import names, percent
+from hpad.simulation.advice import facts, shortage
 from hpad.simulation.advice.case import Case, amount
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.record import SCALING_ACTIVE
+from hpad.simulation.advice.shortage import FAR_ABOVE
 from hpad.simulation.advice.words import rounded
 
 MINUTE: Final = 60.0
@@ -20,8 +23,20 @@ FAILED_MOSTLY: Final = 0.25
 """An HPA that cannot read its metrics for a quarter of the time does not do its job."""
 OVERLOADED: Final = 0.02
 """An HPA with equal bounds does harm if its pods are above the goal for longer: half an hour a day."""
+STUCK: Final = 2 * 3600.0
+"""A load far above the goal for so long without a replica more is no slow start."""
 _EXPLAINED: Final = frozenset({"FailedGetResourceMetric", "FailedGetContainerResourceMetric", SCALING_ACTIVE})
 """The reasons of a failure that a missing request explains."""
+
+
+def paused(case: Case) -> Iterator[FoundFault]:
+    """Yields that an annotation pauses the HPA; as a note if it has scaled in this time."""
+    if case.past.is_paused:
+        own = PLAIN.of(case.past.hpa).controls
+        until = "" if own.paused_until is None else f" until {own.paused_until:%Y-%m-%d %H:%MZ}"
+        text = f"paused{until} by an annotation of hpad, so that nothing scales it"
+        severity = Severity.NOTE if case.facts.rescales else Severity.WARNING
+        yield FoundFault(HpaFault.PAUSED, severity, text, text)
 
 
 def requests_missing(case: Case) -> Iterator[FoundFault]:
@@ -90,6 +105,23 @@ def equal_bounds(case: Case) -> Iterator[FoundFault]:
         yield FoundFault(HpaFault.MINIMUM_IS_MAXIMUM, Severity.ERROR, text, brief)
     else:
         yield FoundFault(HpaFault.MINIMUM_IS_MAXIMUM, Severity.WARNING, text, brief)
+
+
+def not_scaling(case: Case) -> Iterator[FoundFault]:
+    """Yields that it does not grow although its metrics ask for far more, and its spec allows it.
+
+    Pods that are not ready, whose usage the controller leaves out, do not last for so long.
+    """
+    record = case.record
+    held = facts.held_back(record)
+    longest, reading = record.longest(held), case.leading(held)
+    if longest < STUCK or reading is None or reading.ratio < FAR_ABOVE or any(shortage.too_slow(case)):
+        return
+    asked, seconds = case.asked(held) or 0, rounded(record.time(held))
+    brief = f"did not grow for {seconds} although its metrics asked for up to {asked}"
+    text = f"{brief}, {rounded(longest)} at a time, with {case.values(held)}, and {case.spec.max_replicas} are allowed:"
+    text += " nothing in its spec holds it; its conditions and events may tell, or another client sets the count"
+    yield FoundFault(HpaFault.NOT_SCALING, Severity.ERROR, text, brief)
 
 
 def goal_below_one_pod(case: Case) -> Iterator[FoundFault]:

@@ -34,6 +34,10 @@ class HpaFault(enum.StrEnum):
     """A queue stays above its goal although replicas could be added."""
     GOAL_BELOW_ONE_POD = "goal-below-one-pod"
     """Each pod exceeds the goal however many there are."""
+    NOT_SCALING = "not-scaling"
+    """The metrics ask for more replicas for hours, and nothing in the spec keeps it from scaling."""
+    PAUSED = "paused"
+    """An annotation of hpad pauses the HPA, so nothing scales it."""
 
 
 class Severity(enum.StrEnum):

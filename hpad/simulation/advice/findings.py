@@ -15,11 +15,13 @@ from hpad.simulation.advice.rerun import Rerun
 
 _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 _FINDERS: Final[Sequence[Callable[[Case], Iterator[FoundFault]]]] = (
+    broken.paused,
     broken.requests_missing,
     broken.metric_failing,
     broken.values_missing,
     broken.equal_bounds,
     broken.goal_below_one_pod,
+    broken.not_scaling,
     shortage.at_maximum,
     shortage.too_slow,
     shortage.goal_high,
@@ -29,8 +31,10 @@ _FINDERS: Final[Sequence[Callable[[Case], Iterator[FoundFault]]]] = (
     waste.window_useless,
 )
 EXPLAINS: Final[Mapping[HpaFault, frozenset[HpaFault]]] = {
+    HpaFault.PAUSED: frozenset(HpaFault) - {HpaFault.REQUESTS_MISSING, HpaFault.METRIC_FAILING},
     # It does not scale at all: counts and goals say nothing about the other settings.
     HpaFault.MINIMUM_IS_MAXIMUM: frozenset(HpaFault) - {HpaFault.REQUESTS_MISSING, HpaFault.METRIC_FAILING},
+    HpaFault.NOT_SCALING: frozenset({HpaFault.GOAL_HIGH, HpaFault.IDLE_MINIMUM}),
     # It grows to the maximum and stays there.
     HpaFault.GOAL_BELOW_ONE_POD: frozenset({HpaFault.AT_MAXIMUM, HpaFault.GOAL_HIGH, HpaFault.POLICY_SLOW}),
     # The goal sets the count, the minimum only its end.

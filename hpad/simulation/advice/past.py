@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.engine.annotations import PLAIN
 from hpad.simulation.backlog import Rates
 from hpad.simulation.history import LoadHistory
 
@@ -53,3 +54,9 @@ class HpaPast:
     """Values read for it."""
     problem: str = ""
     """Why nothing could be read of it; "" otherwise."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether an annotation (`hpad.io/mode`, `hpad.io/paused-until`) pauses the HPA at the end of the time."""
+        own = PLAIN.of(self.hpa).controls
+        return bool(own.texts) and own.is_paused(self.load.end)

@@ -58,6 +58,8 @@ class CurveComparison(NamedTuple):
 
 def judged(past: HpaPast, now: Rerun | None) -> ModelTrust:
     """Returns how well the spec of now gives the recorded curve. `now` is its run; None: there is no load to run it."""
+    if past.is_paused:
+        return ModelTrust(None, Level.POOR, "it is paused: its replica curve says nothing about its settings")
     if now is None:
         return ModelTrust(None, Level.POOR, "no metric has values, so there is no load to try other settings on")
     found = compared(past, now)
