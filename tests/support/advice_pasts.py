@@ -124,6 +124,10 @@ def lived(hpa: HorizontalPodAutoscaler, *loads: Load, days: float = 7, step: flo
     return painted(hpa, counts, columns, step, **more)
 
 
+_LONGEST_PERIOD: Final = 1800.0
+"""Seconds that the period of a policy may have."""
+
+
 class _Change(NamedTuple):
     at: float
     by: int
@@ -154,7 +158,8 @@ class _Controller:
             count = max(count, self._reach(at, behavior.down, -1)) if count < self.count else count
         count = min(max(count, spec.min_replicas), spec.max_replicas)
         if count != self.count:
-            self._changes.append(_Change(at, count - self.count))
+            recent = [each for each in self._changes if each.at > at - _LONGEST_PERIOD]
+            self._changes = [*recent, _Change(at, count - self.count)]
         self.count = count
 
     def _reach(self, at: float, rules: DirectionRules, sign: int) -> int:
