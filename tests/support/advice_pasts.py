@@ -181,6 +181,7 @@ def _asked(metric: CompiledMetric, value: float | None, count: int) -> int | Non
     goal = metric.amount if metric.kind == UTILIZATION else metric.amount / 1000
     if value is None:
         return None
+    value = math.floor(value) if metric.kind == UTILIZATION else value
     if not metric.of_pods and metric.kind == AVERAGE_VALUE:
         wanted = value / goal
     else:

@@ -13,9 +13,10 @@ from typing import Final, TypeVar
 
 from hpad.engine import schedule
 from hpad.engine.annotations import PLAIN
-from hpad.engine.propose import Tolerances, tolerances
+from hpad.engine.propose import Tolerances
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, CompiledMetric, compiled_spec
-from hpad.engine.view import Tunables, View
+from hpad.engine.view import Tunables
+from hpad.simulation.advice.demand import allowed
 from hpad.simulation.advice.past import Column, HpaPast
 from hpad.simulation.history import REPLICAS, STALE_STEPS, named
 
@@ -91,7 +92,7 @@ def record_of(past: HpaPast, tunables: Tunables) -> PastRecord:
         for address, metric in metrics.items()
         if address in load.columns and metric.error is None and metric.amount > 0
     }
-    tolerated = _tolerances(past, tunables)
+    tolerated = allowed(past.hpa, tunables)
     asking = _Asking([*ratios.values()], len(metrics) - len(ratios), counts, tolerated)
     loads = asking.load()
     lowest, highest = _bounds(past, kept)
@@ -152,11 +153,6 @@ def _failing(reason: str, column: Column, counts: Sequence[int]) -> list[bool]:
     return [bool(value) for value in column]
 
 
-def _tolerances(past: HpaPast, tunables: Tunables) -> Tolerances:
-    view = View(hpa=past.hpa, now=past.load.start, tunables=tunables, controls=PLAIN.of(past.hpa).controls)
-    return tolerances(view)
-
-
 def goal_of(metric: CompiledMetric) -> float:
     """Returns the metric target: percent of the request, or whole units."""
     return float(metric.amount) if metric.kind == UTILIZATION else metric.amount / 1000
@@ -168,13 +164,18 @@ def is_total(metric: CompiledMetric) -> bool:
 
 
 def _ratios(metric: CompiledMetric, column: Column, counts: Sequence[int]) -> list[float | None]:
-    """Returns value / goal; a total is divided by the count. At zero replicas it is compared with one."""
+    """Returns value / goal; a total is divided by the count. At zero replicas it is compared with one.
+
+    A utilization counts in whole percent, as in the original (metrics/utilization.go: GetResourceUtilizationRatio).
+    """
     goal = goal_of(metric)
     if is_total(metric):
         return [
             None if value is None else value / (goal * (count or 1))
             for value, count in zip(column, counts, strict=True)
         ]
+    if metric.kind == UTILIZATION:
+        return [None if value is None else (value + _ROUNDING) // 1 / goal for value in column]
     return [None if value is None else value / goal for value in column]
 
 

@@ -109,12 +109,12 @@ def sawtooth(found: Sequence[Leg]) -> Sawtooth | None:
 
 
 def regretted(found: Sequence[Leg]) -> int:
-    """Returns the number of scale-downs that were followed by a scale-up within REGRET.
+    """Returns the number of scale-downs that were followed by a scale-up within REGRET, both by their beginnings.
 
     Those to zero do not count: the load was gone, and no window keeps replicas for none.
     """
     within = REGRET.total_seconds()
     return sum(
-        not one.up and two.up and one.after > 0 and two.begin - one.end <= within
+        not one.up and two.up and one.after > 0 and two.begin - one.begin <= within
         for one, two in itertools.pairwise(found)
     )

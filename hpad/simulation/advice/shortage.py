@@ -53,8 +53,9 @@ def at_maximum(case: Case) -> Iterator[FoundFault]:
 
 
 def _starved(case: Case, starved: Moments, seconds: float, longest: float) -> FoundFault:
-    reading, asked, high = case.leading(starved), case.asked(starved) or 0, case.spec.max_replicas
-    severe = case.share(seconds) >= STARVED_MOSTLY or (reading is not None and reading.ratio >= FAR_ABOVE)
+    asked, high = case.asked(starved) or 0, case.spec.max_replicas
+    far = case.record.time(_far_above(case, starved)) >= LONG
+    severe = far or case.share(seconds) >= STARVED_MOSTLY
     brief = f"at the maximum of {high} for {rounded(seconds)}; the metrics asked for up to {asked}"
     text = f"at the maximum of {high} for {rounded(seconds)} of {days(case.facts.seconds)}, {rounded(longest)} without"
     text += f" a break, with {case.values(starved)}: the metrics asked for up to {asked}"
@@ -83,8 +84,8 @@ def too_slow(case: Case) -> Iterator[FoundFault]:
     if seconds < max(LEAST, min(HELD * case.facts.seconds, LONG)):
         return
     queue = sum(not of_pods for of_pods in case.of_pods(held)) * 2 > sum(held)
-    asked, reading = case.asked(held) or 0, case.leading(held)
-    severe = reading is not None and reading.ratio >= FAR_ABOVE and seconds >= LONG
+    asked = case.asked(held) or 0
+    severe = record.time(_far_above(case, held)) >= LONG
     severity = Severity.ERROR if severe else Severity.WARNING
     rule = _restraint(case, held)
     what = f"with {case.values(held)}: the metrics asked for up to {asked}, {case.spec.max_replicas} are allowed"
@@ -97,6 +98,12 @@ def too_slow(case: Case) -> Iterator[FoundFault]:
         text = f"{brief}, {rounded(longest)} at a time, {what}"
         # A policy is the cause, and the queue is what it does.
         yield FoundFault(HpaFault.QUEUE_SLOW, Severity.NOTE if rule else severity, text, brief)
+
+
+def _far_above(case: Case, moments: Moments) -> list[bool]:
+    """Returns where the load was FAR_ABOVE what the count is for."""
+    loads = zip(case.record.load, case.record.counts, moments, strict=True)
+    return [bool(each) and (load or 0.0) >= FAR_ABOVE * (count or 1) for load, count, each in loads]
 
 
 def _restraint(case: Case, held: Moments) -> str:
