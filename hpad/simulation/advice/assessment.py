@@ -76,7 +76,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     unread: float = 0.0
     """The time in which the HPA could not read a metric or its target, for any reason."""
     regretted: int = 0
-    """Scale-downs that were followed by a scale-up within ten minutes."""
+    """Scale-downs by 15 % or more, but not to zero, that were followed by a scale-up within ten minutes."""
     exceeded: tuple[str, ...] = ()
     """The addresses of metrics that each pod exceeds however many there are."""
     unrequested: Mapping[str, Sequence[str]] = {}

@@ -44,7 +44,7 @@ def restless(case: Case) -> Iterator[FoundFault]:
 
 def _is_regretted(case: Case) -> bool:
     """Whether scale-downs are needed again soon after as a rule."""
-    downs, regretted = sum(not leg.up for leg in case.legs), case.facts.regretted
+    downs, regretted = len(rescales.scale_downs(case.legs)), case.facts.regretted
     return case.per_day(regretted) >= REGRETS_PER_DAY and regretted >= max(REGRETTED * downs, TEETH / 2)
 
 
@@ -64,7 +64,7 @@ def _flapping(case: Case, teeth: int) -> FoundFault:
 
 
 def _short(case: Case) -> FoundFault:
-    downs, regretted = sum(not leg.up for leg in case.legs), case.facts.regretted
+    downs, regretted = len(rescales.scale_downs(case.legs)), case.facts.regretted
     window, each = rounded(_window(case)), per_day(regretted, case.facts.seconds)
     brief = f"the scale-down window of {window} is short: {regretted} of {downs} scale-downs were soon undone"
     text = f"{brief}, within ten minutes, {each} times a day; a longer window would have kept the replicas"

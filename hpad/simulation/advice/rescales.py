@@ -18,6 +18,8 @@ so that a whole tooth, up and down again, takes longer than a flap. Slower turns
 """
 REGRET: Final = timedelta(minutes=10)
 """A scale-down that is followed by a scale-up within this time, twice the default window, had better not happened."""
+SUBSTANCE: Final = 0.15
+"""A scale-down by a smaller share of the replicas is one that noise around the tolerance of 10 % makes."""
 _MOSTLY: Final = 0.9
 
 
@@ -108,13 +110,16 @@ def sawtooth(found: Sequence[Leg]) -> Sawtooth | None:
     )
 
 
-def regretted(found: Sequence[Leg]) -> int:
-    """Returns the number of scale-downs that were followed by a scale-up within REGRET, both by their beginnings.
+def scale_downs(found: Sequence[Leg]) -> list[Leg]:
+    """Returns the scale-downs that a window might have kept back.
 
-    Those to zero do not count: the load was gone, and no window keeps replicas for none.
+    Those of less than SUBSTANCE are left out, and those to zero: the load was gone, and no window keeps replicas for
+    none.
     """
-    within = REGRET.total_seconds()
-    return sum(
-        not one.up and two.up and one.after > 0 and two.begin - one.begin <= within
-        for one, two in itertools.pairwise(found)
-    )
+    return [leg for leg in found if not leg.up and leg.after > 0 and leg.before - leg.after >= SUBSTANCE * leg.before]
+
+
+def regretted(found: Sequence[Leg]) -> int:
+    """Returns the number of scale-downs that were followed by a scale-up within REGRET, both by their beginnings."""
+    within, downs = REGRET.total_seconds(), {*scale_downs(found)}
+    return sum(one in downs and two.up and two.begin - one.begin <= within for one, two in itertools.pairwise(found))

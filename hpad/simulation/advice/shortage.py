@@ -29,8 +29,10 @@ FULL: Final = 0.05
 """At the maximum for so long, though within the goals, there is no room for more load."""
 FULL_MOSTLY: Final = 0.5
 """Where metrics are not known: a count that is mostly at the maximum is kept there by the maximum."""
-HELD: Final = 0.01
-"""Fewer replicas than asked for, for a quarter of an hour a day: a slow ramp each morning."""
+HELD: Final = 0.005
+"""Kept from what the metrics asked for, for seven minutes a day: a slow ramp each morning."""
+WAITING: Final = 0.01
+"""A queue above its goal for a quarter of an hour a day, although nothing kept replicas from it."""
 HOT: Final = 90.0
 """Percent of the request from which on a pod has no room left while more are started."""
 HIGH_GOAL: Final = 85
@@ -84,6 +86,7 @@ def too_slow(case: Case) -> Iterator[FoundFault]:
     if seconds < max(LEAST, min(HELD * case.facts.seconds, LONG)):
         return
     queue = sum(not of_pods for of_pods in case.of_pods(held)) * 2 > sum(held)
+    queue = queue and seconds >= min(WAITING * case.facts.seconds, LONG)
     asked = case.asked(held) or 0
     severe = record.time(_far_above(case, held)) >= LONG
     severity = Severity.ERROR if severe else Severity.WARNING
