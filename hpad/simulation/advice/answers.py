@@ -148,9 +148,9 @@ class Answers:
         parts = [self._part(expression, part) for part in grid.parts(MOST_POINTS)]
         return parts[0] if len(parts) == 1 else _joined(parts, [part.points for part in grid.parts(MOST_POINTS)])
 
-    def coarse(self, expression: str, grid: TimeGrid) -> list[FoundSeries]:
+    def coarse(self, expression: str, grid: TimeGrid, most: int = _COARSE) -> list[FoundSeries]:
         """Returns the series of an expression at a few times of the grid, its last one among them."""
-        every = -(-grid.points // _COARSE)
+        every = -(-grid.points // most)
         points = (grid.points - 1) // every + 1
         return self.ranged(expression, TimeGrid(grid.end - (points - 1) * every * grid.step, every * grid.step, points))
 

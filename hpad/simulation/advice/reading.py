@@ -31,6 +31,8 @@ _AHEAD: Final = 2
 _VALUES: Final = 100_000
 """Values of one answer about: it decides how many HPAs are asked for at once."""
 _MOST_HPAS: Final = 50
+_FEW: Final = 12
+"""Times of a look at all pods of a cluster."""
 _LONGEST_NAMES: Final = 2_000
 """Characters of the names of a batch, since they are in URLs."""
 
@@ -217,7 +219,7 @@ def _labels(answers: Answers, grid: TimeGrid, series: Series, asked: Mapping[str
         for label in labels:
             plain = getattr(SeriesLabels(), label)
             expression = series.of(name, f'exported_{plain}!=""', grid.step)
-            if answers.coarse(f"count({expression})", grid):
+            if answers.coarse(f"count({expression})", grid, _FEW):
                 found[label] = f"exported_{plain}"
     return SeriesLabels(**found)
 
