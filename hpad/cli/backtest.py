@@ -6,7 +6,7 @@ import functools
 import itertools
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,7 +17,6 @@ from hpad.cli import manifest, moments, numbers, output, paint, simulate, worklo
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
 from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
-from hpad.engine.spec import VALUE, compiled_spec
 from hpad.engine.view import Tunables
 from hpad.engine.words import span
 from hpad.records import replay
@@ -26,11 +25,10 @@ from hpad.records.spec_changes import Change, ChangeError
 from hpad.settings import Settings, SettingsError
 from hpad.simulation import backtest, figures, history
 from hpad.simulation.advice.own_history import recorded_pasts
-from hpad.simulation.backlog import Backlog
 from hpad.simulation.backtest import Candidate, Goal, Result
 from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory
 from hpad.simulation.metric_charts import MetricChart, metric_charts
-from hpad.simulation.past import PastLoad, PastModel, Runs
+from hpad.simulation.past import PastLoad, PastModel, Runs, assumptions
 from hpad.simulation.report import BacktestReport, page, span_of
 
 _DESCRIPTION = """\
@@ -173,7 +171,7 @@ def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Cas
         queues = PastModel(cases[0].hpa, found, past).backlogs
         metrics = metric_charts(cases[0].hpa, found)
         source = str(args.csv or args.prometheus)
-        notes += _assumptions(cases[0].hpa, args.shared, queues)
+        notes += assumptions(cases[0].hpa, queues, args.shared)
     parameters = {"past": source, "period": ", ".join(span(each.total_seconds()) for each in dict.fromkeys(periods))}
     if args.recording is None:
         parameters |= {"startup": f"{args.startup:g}s", "lag": f"{args.lag:g}s"}
@@ -195,16 +193,6 @@ def _modelled(result: Result) -> str:
 
 def _past(args: argparse.Namespace) -> PastLoad:
     return PastLoad(args.startup, args.lag, frozenset(args.shared), workload.parse(args.queue))
-
-
-def _assumptions(hpa: HorizontalPodAutoscaler, shared: Sequence[str], queues: Mapping[str, Backlog]) -> Iterator[str]:
-    for name, metric in zip(history.named(hpa), compiled_spec(hpa).metrics, strict=True):
-        if name in queues:
-            yield f"{name}: {workload.assumption(queues[name])}"
-        elif metric.of_pods or metric.kind == VALUE or name in shared:
-            yield f"{name}: its total over the recorded replicas is the load, which the simulated ones share evenly"
-        else:
-            yield f"{name}: does not depend on the replica count"
 
 
 def _history(args: argparse.Namespace) -> LoadHistory:

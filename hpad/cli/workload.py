@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
 from hpad.cli.numbers import amount, number, seconds, some, some_seconds, whole
-from hpad.cli.output import WrongUse, counted
+from hpad.cli.output import WrongUse
 from hpad.engine.spec import compiled_spec
 from hpad.simulation import model, queue, service
-from hpad.simulation.backlog import Backlog, Rates
+from hpad.simulation.backlog import Rates
 from hpad.simulation.fleet import Container
 from hpad.simulation.load import Load
 from hpad.simulation.run import Workload
@@ -215,13 +215,3 @@ def _parse(text: str) -> tuple[str, Rates]:
     except argparse.ArgumentTypeError as error:
         raise WrongUse(f"--queue {shown(text)}: the messages per second of a replica: {error}") from None
     return metric.strip(), Rates(parts[0], parts[1], rate)
-
-
-def assumption(backlog: Backlog) -> str:
-    """Returns what the model of a queue assumes."""
-    source = f", the median of {counted(backlog.busy, 'sample')} with all replicas busy" if backlog.busy else ""
-    begins = "the history has no lengths of it, so it begins empty; " if backlog.begins_empty else ""
-    return (
-        f"modelled from what was published and {backlog.per_replica:.4g} messages per second of each ready replica"
-        f"{source}; {begins}publishers are taken not to wait for the queue"
-    )

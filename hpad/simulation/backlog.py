@@ -55,6 +55,17 @@ class Backlog:
         self._value: float | None = 0.0 if self.begins_empty else self._recorded[0]
         self._seen: list[tuple[float, float | None]] = [(self._at, self._value)]
 
+    @property
+    def assumption(self) -> str:
+        """What the model assumes, in one sentence."""
+        samples = f"{self.busy} sample{'' if self.busy == 1 else 's'}"
+        source = f", the median of {samples} with all replicas busy" if self.busy else ""
+        begins = "the history has no lengths of it, so it begins empty; " if self.begins_empty else ""
+        return (
+            f"modelled from what was published and {self.per_replica:.4g} messages per second of each ready replica"
+            f"{source}; {begins}publishers are taken not to wait for the queue"
+        )
+
     def advance(self, to: float, consumers: int) -> None:
         """Lets messages arrive and be done up to a time, with this number of ready consumers."""
         while self._at < to:

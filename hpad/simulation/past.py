@@ -6,7 +6,7 @@ does not depend on the count, unless it is said to be shared, or to be the backl
 (`hpad.simulation.backlog`).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -156,6 +156,19 @@ class PastModel:
         if not count or not self._fleet.ready:  # of no replica there is no total
             return None
         return value * count / self._fleet.ready
+
+
+def assumptions(
+    hpa: HorizontalPodAutoscaler, backlogs: Mapping[str, Backlog], shared: Collection[str] = ()
+) -> Iterator[str]:
+    """Yields how the model takes each metric of the HPA, a sentence each; `shared` as in PastLoad."""
+    for name, metric in zip(named(hpa), compiled_spec(hpa).metrics, strict=True):
+        if name in backlogs:
+            yield f"{name}: {backlogs[name].assumption}"
+        elif metric.of_pods or metric.kind == VALUE or name in shared:
+            yield f"{name}: its total over the recorded replicas is the load, which the simulated ones share evenly"
+        else:
+            yield f"{name}: does not depend on the replica count"
 
 
 # Backtests over a recording: its answers as they are while the count is the recorded one, else scaled to the count.

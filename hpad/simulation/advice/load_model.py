@@ -3,7 +3,7 @@
 import functools
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -17,20 +17,23 @@ from hpad.simulation.advice.course import Needs
 from hpad.simulation.advice.demand import allowed
 from hpad.simulation.advice.leap import NEVER, Plan
 from hpad.simulation.advice.past import HpaPast
+from hpad.simulation.advice.words import days
 from hpad.simulation.backlog import Backlog
 from hpad.simulation.history import REPLICAS, STALE_STEPS, HistoryError, LoadHistory, named
-from hpad.simulation.past import SPAN, PastLoad, PastModel
+from hpad.simulation.past import SPAN, PastLoad, PastModel, assumptions
 from hpad.simulation.run import BEYOND
 
 _OVERLOADED: Final = 90.0
 """Percent of the CPU request above which a pod counts as overloaded, also where its goal is lower."""
+_LONG: Final = 600.0
+"""Seconds of a load that was cut off from which on they are worth a note."""
 Row = tuple[float | None, ...]
 """For each metric its total over the replicas if they share it, else its value; None in a gap."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadModel:
-    """The load of one HPA. `notes` say what is assumed, a sentence each.
+    """The load of one HPA.
 
     `hpa` has the spec of now with the metrics that have values; `kept` are their indices in the spec. `load` begins
     with the first known count. `rows` has an entry for each of its times. `levels` are the values per replica above
@@ -45,7 +48,6 @@ class LoadModel:
     rows: Sequence[Row]
     levels: tuple[float, ...]
     split: float
-    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, past: HpaPast, options: AdviceOptions) -> "LoadModel | None":
@@ -60,7 +62,6 @@ class LoadModel:
             workload = PastModel(hpa, load, _used(past, options, named(hpa)))
         except HistoryError:
             return None
-        left_out = [f"{name}: has no values, so the model is without it" for name in columns if name not in named(hpa)]
         return cls(
             past=past,
             options=options,
@@ -70,8 +71,32 @@ class LoadModel:
             rows=_rows(hpa, load, workload.backlogs),
             levels=tuple(_levels(hpa, options)),
             split=_split(load),
-            notes=tuple(left_out),
         )
+
+    @functools.cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What is assumed, a sentence each."""
+        backlogs, columns = self.workload(self.hpa).backlogs, named(self.hpa)
+        left_out = [
+            f"{name}: has no values, so the model is without it" for name in named(self.past.hpa) if name not in columns
+        ]
+        return (*assumptions(self.hpa, backlogs), *left_out, *self._cut_off())
+
+    def _cut_off(self) -> Iterator[str]:
+        """Yields that the load is not known where replicas at the maximum had more than their goal."""
+        counts, highest = self.load.columns[REPLICAS], self.past.maximum[-len(self.load.times) :]
+        moments = zip(counts, highest, self.needs(self.hpa, {}).goal, strict=True)
+        full = sum(
+            count >= high and need > count
+            for count, high, need in moments
+            if count is not None and high is not None and need is not None
+        )
+        seconds = full * self.load.step
+        if seconds >= _LONG:
+            yield (
+                f"for {days(seconds)} it was at its maximum with a metric above its goal: what pods at their limit"
+                " could not serve is in no metric, so the load then is underestimated"
+            )
 
     def workload(self, hpa: HorizontalPodAutoscaler) -> PastModel:
         """Returns the workload of a run; `hpa` has the metrics that are kept."""
