@@ -1,5 +1,6 @@
 """`hpad advise --check`: the exit status and the sentence of a change that is worse, and of others."""
 
+import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,7 +12,9 @@ import yaml
 from support import advice_pasts
 from support.commands import called
 
+from hpad import settings
 from hpad.api import hpa as v2
+from hpad.cli import advise_check, advise_hpas
 from hpad.simulation.advice import reading, trust
 from hpad.simulation.advice.assessment import Level, ModelTrust
 from hpad.simulation.advice.past import HpaPast
@@ -139,3 +142,21 @@ def test_flags_that_do_not_fit_are_refused(check: Check, tmp_path: Path) -> None
     status, _, err = called("advise", "--prometheus", "http://x", "--check", "x.yaml", "--patches", str(tmp_path))
     assert (status, err.count("\n")) == (2, 1)
     assert "leave out NAME, --report and --patches" in err
+
+
+def test_a_patch_of_an_autoscaler_changes_its_spec_alone(tmp_path: Path) -> None:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "worker"}
+    whole = {
+        "apiVersion": "hpad.io/v1",
+        "kind": "Autoscaler",
+        "metadata": {"name": "worker", "namespace": "shop"},
+        "spec": {"scaleTargetRef": target, "maxReplicas": 9, "metrics": [CPU], "options": {"sync-period": "30s"}},
+    }
+    (tmp_path / "now.yaml").write_text(yaml.safe_dump(whole))
+    (tmp_path / "patch.yaml").write_text(yaml.safe_dump({**whole, "spec": {"minReplicas": 3}}))
+    given = settings.load(None, {}, {})
+    (now,) = advise_hpas.from_files([str(tmp_path / "now.yaml")], given).hpas
+    changes = advise_check.Changes(str(tmp_path / "patch.yaml"), argparse.Namespace(namespace=None), given)
+    changed = changes.of(now)
+    assert (changed.key, changed.metadata) == (now.key, now.metadata)
+    assert changed.spec == msgspec.structs.replace(now.spec, min_replicas=3)
