@@ -53,11 +53,12 @@ _WITHOUT_EFFECT: Final = dict.fromkeys(
         "scale_down_order",
         "keep_busy",
         "busy_metric",
+        "schedule",
     )
 )
 """Controls without an effect on the recommendations of ready pods, but for tolerances, which `allowed` knows.
 
-The pods of `PastModel` work on nothing that spares them.
+The pods of `PastModel` work on nothing that spares them. A schedule sets bounds, which a run has to follow.
 """
 
 

@@ -5,7 +5,8 @@ ready, a turn can write a new count only if
 
 - its recommendation is above the count, which is below the maximum, and so is each one in the window of scale-ups, or
 - its recommendation is below the count, which is above the minimum, and so is each one in the window of scale-downs,
-- and a policy allows it: where none did, none does before a rescale is older than the period of a policy.
+- and a policy allows it: where none did, none does before a rescale is older than the period of a policy,
+- or the schedule of the HPA has other bounds.
 
 All other turns are left out. Their recommendations are kept for the windows; of equal ones in a row the last is enough,
 as it leaves each window last. A turn that may change the count is the engine's, and so is each one while replicas
@@ -21,6 +22,8 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.engine import schedule
+from hpad.engine.annotations import PLAIN
 from hpad.engine.behavior import DISABLED, SCALE_DOWN_LIMIT, SCALE_UP_LIMIT, DirectionRules
 from hpad.engine.history import PastRecommendation, packed
 from hpad.engine.restrain import Restrained
@@ -121,6 +124,10 @@ class LeapRun:
         self._proposed = demand.proposals(hpa, tunables) if self._seen is not None else []
         self._replaced = demand.is_replaced(hpa)
         self._low, self._high, self._older = demand.lowest(hpa, tunables), spec.max_replicas, behavior is None
+        self._bounds = self._low, self._high
+        self._windows = PLAIN.of(hpa).controls.schedule
+        self._edge = NEVER if self._windows is None else 0
+        """The turn from which on the schedule has other bounds."""
         self._up = _Direction(UP, None if behavior is None else behavior.up, timedelta(0), plan)
         self._down = _Direction(
             DOWN, None if behavior is None else behavior.down, tunables.downscale_stabilization, plan
@@ -141,16 +148,28 @@ class LeapRun:
     def done(self) -> LeapResult:
         """Runs all turns."""
         while self._turn < self._plan.number:
-            if self._seen is None or self._turn < self._settles:
+            changed = self._turn >= self._edge
+            if changed:
+                self._bound()
+            if changed or self._seen is None or self._turn < self._settles:
                 self._decide()
             else:
                 self._leap(self._seen)
         return LeapResult(self._counts, self._ready, dict(self._held), self._run)
 
+    def _bound(self) -> None:
+        """Takes the bounds that the schedule has now, and notes when it has others."""
+        assert self._windows is not None
+        now, (low, high) = self._plan.at(self._turn), self._bounds
+        found = schedule.bounds(self._windows, now, low, high)
+        following = schedule.following(self._windows, now, low, high)
+        self._low, self._high = found.low, found.high
+        self._edge = NEVER if following is None else self._plan.turns(following[0] - self._plan.start)
+
     def _leap(self, seen: TurnInputs) -> None:
         """Leaves out the turns up to the next one that may change the count, or that reads something else."""
         end, values = seen.values(self._turn, self._count)
-        end = min(end, self._plan.number)
+        end = min(end, self._plan.number, self._edge)
         replicas = demand.recommended(self._proposed, values, self._count, replaced=self._replaced)
         if replicas is None:
             self._turn = end

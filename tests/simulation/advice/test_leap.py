@@ -131,6 +131,7 @@ ANNOTATIONS = (
     {"hpad.io/initialization-period": "20m", "hpad.io/readiness-delay": "5m"},
     {"hpad.io/fallback": "last-good:1h"},
     {"hpad.io/schedule": "5 1 * * * for 1h: min=3, max=9"},
+    {"hpad.io/schedule": "0 * * * * for 20m: min=8; 10 * * * * for 30m: max=9; */7 * * * * for 1m: min=2"},
     {"hpad.io/mode": "paused"},
 )
 
