@@ -39,6 +39,9 @@ def paused(case: Case) -> Iterator[FoundFault]:
         yield FoundFault(HpaFault.PAUSED, severity, text, text)
 
 
+_OF_TARGET: Final = frozenset({"FailedGetScale", "AbleToScale", "InvalidSelector", "SelectorRequired"})
+
+
 def requests_missing(case: Case) -> Iterator[FoundFault]:
     """Yields the utilization whose pods lack a request for it."""
     for address, containers in case.facts.unrequested.items():
@@ -66,12 +69,11 @@ def metric_failing(case: Case) -> Iterator[FoundFault]:
     reason = max(facts.failing, key=lambda each: (facts.failing[each], each != SCALING_ACTIVE))
     lasting, several = record.failing[-1], len(case.metrics) > 1
     severity = Severity.ERROR if often >= FAILED_MOSTLY or lasting else Severity.WARNING
-    what = "the HPA was inactive" if reason == SCALING_ACTIVE else f"{reason}"
-    brief = f"{what} for {rounded(facts.unread)}, {percent(often)} of the time"
+    what = "its target" if reason in _OF_TARGET else "all its metrics" if several else "its metric"
+    brief = f"could not read {what} for {rounded(facts.unread)}, {percent(often)} of the time"
     longest = record.longest(record.failing)
-    text = f"{brief}, {rounded(longest)} without a break{', and still at the end' if lasting else ''}"
-    text += f": it could not read {'all its metrics' if several else 'its metric'}, and did not scale"
-    text += " down meanwhile" if several else " meanwhile"
+    text = f"{brief}, {rounded(longest)} without a break{', and still at the end' if lasting else ''} ({reason}):"
+    text += f" it did not scale{' down' if several else ''} meanwhile"
     yield FoundFault(HpaFault.METRIC_FAILING, severity, text, brief)
 
 

@@ -16,6 +16,7 @@ from hpad.simulation.advice.assessment import Advice, AdviceOptions, Facts, Figu
 from hpad.simulation.advice.candidates import FLAPS, SHORTAGE, SettingCandidate, Situation, candidates
 from hpad.simulation.advice.comparison import more_flaps, more_overload, whole, worse
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.findings import causes
 from hpad.simulation.advice.load_model import LoadModel
 from hpad.simulation.advice.rerun import Rerun, rerun
 from hpad.simulation.advice.words import per_day, share
@@ -298,6 +299,5 @@ def _rescales(before: Figures, after: Figures) -> str:
 
 
 def with_fault(findings: tuple[FoundFault, ...], chosen: Choice) -> tuple[FoundFault, ...]:
-    """Returns the faults with the one that only the advice shows."""
-    known: set[HpaFault] = {each.fault for each in findings}
-    return findings if chosen.fault is None or chosen.fault.fault in known else (*findings, chosen.fault)
+    """Returns the faults with the one that only the advice shows, unless one of them explains it."""
+    return findings if chosen.fault is None else causes((*findings, chosen.fault))

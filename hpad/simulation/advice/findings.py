@@ -1,7 +1,7 @@
 """The faults that the record of an HPA shows: causes, not their consequences."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from hpad.engine.view import Tunables
@@ -54,10 +54,18 @@ def found(
 ) -> tuple[FoundFault, ...]:
     """Returns the faults, the most severe first, and of equal ones the cause that leaves the least to judge."""
     case = Case(past, facts, record_of(past, tunables or Tunables()), now, trust)
-    every = list(itertools.chain.from_iterable(finder(case) for finder in _FINDERS))
+    return causes(itertools.chain.from_iterable(finder(case) for finder in _FINDERS))
+
+
+def causes(every: Iterable[FoundFault]) -> tuple[FoundFault, ...]:
+    """Returns those that no other one explains, the most severe first, and of each kind the most severe."""
+    ordered = sorted(every, key=lambda each: _ORDER.index(each.severity))
     explained: set[HpaFault] = set()
-    for each in every:
+    for each in ordered:
         if each.severity is not Severity.NOTE and each.fault not in explained:
             explained |= EXPLAINS.get(each.fault, frozenset()) - {each.fault}
-    kept = [each for each in every if each.fault not in explained]
-    return tuple(sorted(kept, key=lambda each: _ORDER.index(each.severity)))
+    kept: dict[HpaFault, FoundFault] = {}
+    for each in ordered:
+        if each.fault not in explained:
+            kept.setdefault(each.fault, each)
+    return tuple(kept.values())

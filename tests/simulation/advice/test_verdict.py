@@ -52,7 +52,7 @@ def test_a_good_hpa_does_its_job() -> None:
     counts = [3 if index % 1440 < 720 else 5 for index in range(WEEK)]
     values = [100.0 if index % 1440 < 3 else 50.0 for index in range(WEEK)]  # 3 of 1,440 minutes
     past = painted(spec(CPU, low=2, high=10), counts, {"cpu": values})
-    assert line(past, trust=POOR) == "does its job: 3 to 5 replicas, above goal 0.2 % of the time, 2.0 rescales a day"
+    assert line(past, trust=POOR) == "does its job: 3 to 5 replicas, above goal 0.2 % of the time, 2 rescales a day"
 
 
 def test_an_advice_for_a_good_hpa() -> None:
