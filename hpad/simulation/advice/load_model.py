@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.engine.annotations import PLAIN
 from hpad.engine.spec import UTILIZATION, VALUE, CompiledMetric, compiled_spec
 from hpad.simulation.advice.assessment import AdviceOptions
 from hpad.simulation.advice.course import Needs
@@ -35,9 +36,10 @@ Row = tuple[float | None, ...]
 class LoadModel:
     """The load of one HPA.
 
-    `hpa` has the spec of now with the metrics that have values; `kept` are their indices in the spec. `load` begins
-    with the first known count. `rows` has an entry for each of its times. `levels` are the values per replica above
-    which a metric counts as overload, for all specs. `split`: where the first days end, in seconds since 1970.
+    `options` have the HPA's own period (`hpad.io/sync-period`). `hpa` has the spec of now with the metrics that have
+    values; `kept` are their indices in the spec. `load` begins with the first known count. `rows` has an entry for
+    each of its times. `levels` are the values per replica above which a metric counts as overload, for all specs.
+    `split`: where the first days end, in seconds since 1970.
     """
 
     past: HpaPast
@@ -57,6 +59,8 @@ class LoadModel:
         kept = tuple(index for index, name in enumerate(columns) if _is_known(load, past, name))
         if load is None or not kept:
             return None
+        period = PLAIN.sync_period(past.hpa)
+        options = options if period is None else options._replace(period=period)
         hpa = reduced(past.hpa, kept)
         try:
             workload = PastModel(hpa, load, _used(past, options, named(hpa)))

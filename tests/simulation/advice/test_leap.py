@@ -171,6 +171,19 @@ def test_an_annotation_without_an_effect_costs_no_turns() -> None:
     assert turns[0] == turns[1] < MINUTES
 
 
+def test_the_period_is_that_of_the_hpa() -> None:
+    found = hpa(CPU, 1, 20)
+    metadata = msgspec.structs.replace(found.metadata, annotations={"hpad.io/sync-period": "1m"})
+    columns = {"cpu": [50.0] * MINUTES, REPLICAS: [4.0] * MINUTES}
+    load = LoadHistory([START.timestamp() + 60.0 * minute for minute in range(MINUTES)], columns)
+    turns = []
+    for each in (found, msgspec.structs.replace(found, metadata=metadata)):
+        model = LoadModel.of(past_of(each, load), AdviceOptions(Tunables()))
+        assert model is not None
+        turns.append(rerun(each, model, every_turn=True).turns)
+    assert turns == [pytest.approx(4 * MINUTES, abs=4), pytest.approx(MINUTES, abs=1)]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_leaving_turns_out_changes_no_curve_of_a_queue(seed: int) -> None:
     chance = random.Random(seed)
