@@ -26,6 +26,10 @@ _DOUBLED: Final = 1.1
 """Series per container from which on they are doubled: a container that has just been restarted has two, too."""
 _ON: Final = "on (pod,container)"
 _WHAT: Final = "hpad_what"
+_REQUEST: Final = "hpad_request"
+
+
+_Rows = Mapping[str, Sequence[FoundSeries]]
 
 
 class PodShape(NamedTuple):
@@ -68,19 +72,15 @@ class PodUsage:
         """Looks at the pods at some times. Raises QueryError."""
         usage, requests = self._usage, self._requests
         asked = {
-            "users": f"count by (container) ({usage})",
+            "series": f"count by (container) ({usage})",
             "pods": f"count by (container) (group by (pod,container) ({usage}))",
-            "unrequested": f"count by (container) ({usage} unless {_ON} {requests})",
-            "requested": f"count by (container) ({requests} and {_ON} {usage})",
-            "low": f"min by (container) ({requests} and {_ON} {usage})",
-            "high": f"max by (container) ({requests} and {_ON} {usage})",
+            "requests": f'count_values by (container) ("{_REQUEST}",{requests} and {_ON} {usage})',
         }
         tagged = (f'label_replace({text},"{_WHAT}","{what}","","")' for what, text in asked.items())
-        found: dict[str, dict[str, Sequence[float | None]]] = {what: {} for what in asked}
         rows = answers.coarse(" or ".join(tagged), grid)
-        for row in rows:
-            found.get(row.labels.get(_WHAT, ""), {})[row.labels.get("container", "")] = row.values
-        return _shape(found, _recent(rows, grid)) if found["users"] else PodShape()
+        found = {what: _by_container([row for row in rows if row.labels.get(_WHAT) == what]) for what in asked}
+        recent = min(1.0, _LOOKED_AT / max(grid.end - grid.begin, grid.step))
+        return _shape(found["series"], found["pods"], found["requests"], recent)
 
     def mean(self, shape: PodShape) -> str:
         """Returns the expression of the usage of a pod."""
@@ -102,37 +102,41 @@ class PodUsage:
         return f"max by (pod,container) ({expression})" if shape.is_doubled else expression
 
 
-def _recent(rows: Sequence[FoundSeries], grid: TimeGrid) -> int:
-    """Returns how many of the times of a look are recent."""
-    points = len(rows[0].values) if rows else 0
-    return max(1, round(points * _LOOKED_AT / max(grid.end - grid.begin, _LOOKED_AT)))
+def _by_container(rows: Sequence[FoundSeries]) -> dict[str, list[FoundSeries]]:
+    found: dict[str, list[FoundSeries]] = {}
+    for row in rows:
+        found.setdefault(row.labels.get("container", ""), []).append(row)
+    return found
 
 
-def _shape(found: Mapping[str, Mapping[str, Sequence[float | None]]], recent: int) -> PodShape:
-    users, unrequested, pods = found["users"], found["unrequested"], found["pods"]
-    counts = list(pods.values())
-    alike = all(column == counts[0] for column in counts)
-    requests = [_constant(found["low"].get(name), found["high"].get(name)) for name in users]
-    is_requested = alike and not any(map(_known, unrequested.values())) and all(requests)
-    missing = [name for name, column in unrequested.items() if 2 * _total(column, recent) > _total(users[name], recent)]
-    doubled = [*users.items(), *found["requested"].items()]
+def _shape(series: _Rows, pods: _Rows, requests: _Rows, recent: float) -> PodShape:
+    """Returns the shape by rows of each container; `recent` is the share of the times that is recent."""
+    counts = {name: rows[0].values for name, rows in pods.items()}
+    values = {name: _constant(requests.get(name, ()), column) for name, column in counts.items()}
+    is_alike = len({tuple(column) for column in counts.values()}) == 1
+
+    def lacks_request(name: str) -> bool:
+        return 2 * _total(requests.get(name, ()), recent) < _total(pods[name], recent)
+
+    doubled = [(name, rows) for known in (series, requests) for name, rows in known.items()]
     return PodShape(
-        containers=len(counts) if alike else 0,
-        request=sum(requests) if is_requested else 0.0,
-        unrequested=tuple(sorted(missing)),
-        is_doubled=any(sum(_known(column)) > _DOUBLED * sum(_known(pods[name])) for name, column in doubled),
+        containers=len(counts) if is_alike else 0,
+        request=sum(values.values()) if is_alike and all(values.values()) else 0.0,
+        unrequested=tuple(sorted(filter(lacks_request, counts))),
+        is_doubled=any(_total(rows) > _DOUBLED * _total(pods.get(name, ())) for name, rows in doubled),
     )
 
 
-def _constant(low: Sequence[float | None] | None, high: Sequence[float | None] | None) -> float:
-    """Returns the request of a container; 0 if there is none, or more than one."""
-    values = {*_known(low or ()), *_known(high or ())}
-    return values.pop() if len(values) == 1 else 0.0
+def _constant(requests: Sequence[FoundSeries], pods: Sequence[float | None]) -> float:
+    """Returns the request of a container; 0 if there are several, or pods without one."""
+    if len(requests) != 1:
+        return 0.0
+    counts = zip(requests[0].values, pods, strict=True)
+    if any((requested or 0) < (count or 0) for requested, count in counts):
+        return 0.0
+    return float(requests[0].labels.get(_REQUEST, "0"))
 
 
-def _known(column: Sequence[float | None]) -> list[float]:
-    return [value for value in column if value is not None]
-
-
-def _total(column: Sequence[float | None], recent: int) -> float:
-    return sum(_known(column[-recent:]))
+def _total(rows: Sequence[FoundSeries], recent: float = 1.0) -> float:
+    """Returns the sum of the values at the recent times, by default at all."""
+    return sum(value for row in rows for value in row.values[-max(1, round(recent * len(row.values))) :] if value)

@@ -178,12 +178,13 @@ def test_reads_long_times_in_parts() -> None:
     assert [len(query.times) for query in asked if of_replicas(query)] == [11_000, 11_000, 3_000]
 
 
-def test_posts_long_queries_and_asks_for_no_compression_nearby() -> None:
+def test_posts_long_queries_and_asks_for_no_compression_nearby(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "_LONGEST_IN_URL", 200)
     with answering(well) as (url, asked):
         pasts(url)
         pasts(url.replace("127.0.0.1", "127.1"))
-    assert {query.method for query in asked if len(query.expression) <= 2000} == {"GET"}
-    assert {query.method for query in asked if len(query.expression) > 2000} == {"POST"}
+    assert {query.method for query in asked if len(query.expression) <= 200} == {"GET"}
+    assert {query.method for query in asked if len(query.expression) > 200} == {"POST"}
     assert {query.encoding for query in asked} == {"identity", "gzip, deflate"}
 
 
