@@ -46,7 +46,7 @@ def _body(assessments: Sequence[Assessment], header: PageHeader) -> Iterator[str
     yield from page_table.table(assessments, header.price)
     yield from _skipped(header.skipped)
     if assessments:
-        yield '<section class="hpas" aria-labelledby="each"><h2 id="each">Each HPA</h2>\n'
+        yield '<section class="hpas" aria-labelledby="each"><div><h2 id="each">Each HPA</h2></div>\n'
         for each in assessments:
             yield from page_hpa.block(each, header.price)
         yield "</section>\n"

@@ -91,12 +91,12 @@ if (filter) {
     event.preventDefault();
     filter.elements.q.focus();
   });
-  for (const [label, open] of [["Open all", true], ["Close all", false]]) {
+  for (const [label, open] of [["Close all", false], ["Open all", true]]) {
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = label;
     button.addEventListener("click", () => openAll(open));
-    document.getElementById("each").append(button);
+    document.getElementById("each").after(button);
   }
   window.addEventListener("hashchange", follow);
   apply();
