@@ -11,7 +11,7 @@ from hpad.cli.output import counted
 from hpad.engine.render.text import BLANK, GOOD, QUIET, STRONG, WARN, Line, Span, line, table
 from hpad.simulation.advice import summary
 from hpad.simulation.advice.assessment import Assessment
-from hpad.simulation.advice.words import hours, hours_only, money, share
+from hpad.simulation.advice.words import hours_only, money
 
 _LONGEST_NAME: Final = 26
 _LEAST_VERDICT: Final = 16
@@ -39,21 +39,12 @@ def lines(found: FleetAdvice, *, whole: bool, width: int | None) -> Iterator[Lin
 
 def _summary(found: FleetAdvice) -> Iterator[Line]:
     sums = summary.summed(found.assessments)
-    faulty = f"{sums.faulty or 'none'} with faults, {sums.advised or 'none'} with advice"
-    yield line(Span(f"{counted(sums.hpas, 'HPA')}, {faulty}", STRONG))
-    yield line("; ".join(_sums(sums, found.price)), hang=2)
+    yield line(Span(summary.counts_of(sums), STRONG))
+    yield line("; ".join(summary.sums_of(sums, found.price)), hang=2)
     span = f"{found.begin:%Y-%m-%d %H:%M} to {found.end:%Y-%m-%d %H:%MZ}"
     yield line(Span(f"{span}, {found.samples:,} values read from {found.source}", QUIET), hang=2)
     for note in found.notes:
         yield line(Span(note, WARN), hang=2)
-
-
-def _sums(sums: summary.FleetSummary, price: float | None) -> Iterator[str]:
-    yield hours(sums.replica_seconds, price)
-    if sums.saved:
-        yield f"advice saves {hours(sums.saved, price)} ({share(sums.saved, sums.replica_seconds)})"
-    if sums.added:
-        yield f"advice against overload adds {hours(sums.added, price)}"
 
 
 _HEADS: Final = ("NAMESPACE/NAME", "FAULT", "SAVES", "TRUST", "VERDICT")

@@ -9,7 +9,17 @@ from hpad.simulation.advice import page_hpa, page_table, words
 from hpad.simulation.advice.assessment import Assessment
 from hpad.simulation.advice.faults import Severity
 from hpad.simulation.advice.page_table import link
-from hpad.simulation.advice.summary import FleetSummary, at_risk, ranked, risk, saved, savings, summed
+from hpad.simulation.advice.summary import (
+    FleetSummary,
+    at_risk,
+    counts_of,
+    ranked,
+    risk,
+    saved,
+    savings,
+    summed,
+    sums_of,
+)
 from hpad.simulation.document import document, escaped, prose
 
 _FILES: Final = ("advice.css", "advice.js", "pointer.js")
@@ -71,14 +81,7 @@ def sentence(found: FleetSummary, price: float | None) -> str:
     """Returns the fleet in one sentence."""
     if not found.hpas:
         return "There is no HPA to give advice on."
-    text = f"{_counted(found.hpas, 'HPA')}, {found.faulty or 'none'} with faults"
-    text += f": {words.hours(found.replica_seconds, price)} in {words.days(found.seconds)}"
-    if not found.advised:
-        return f"{text}; there is no advice."
-    net = found.saved - found.added
-    share = words.share(abs(net), found.replica_seconds)
-    verb = "saves" if net >= 0 else "costs"
-    return f"{text}; the advice on {found.advised} of them {verb} {words.hours(abs(net), price)} ({share})."
+    return f"{counts_of(found)}: {'; '.join(sums_of(found, price))}."
 
 
 def _tiles(found: FleetSummary, price: float | None) -> Iterator[str]:

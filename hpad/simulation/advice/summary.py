@@ -1,10 +1,11 @@
 """The fleet in a few figures, and its HPAs in the order in which a reader should look at them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
+from hpad.simulation.advice import words
 from hpad.simulation.advice.assessment import Assessment
 from hpad.simulation.advice.faults import Severity
 
@@ -78,3 +79,19 @@ def summed(assessments: Sequence[Assessment]) -> FleetSummary:
         saved=sum(amount for amount in amounts if amount > 0),
         added=-sum(amount for amount in amounts if amount < 0),
     )
+
+
+def counts_of(found: FleetSummary) -> str:
+    """Returns "20 HPAs, 14 with faults, 7 with advice"."""
+    hpas = f"{found.hpas:,} HPA{'' if found.hpas == 1 else 's'}"
+    return f"{hpas}, {found.faulty or 'none'} with faults, {found.advised or 'none'} with advice"
+
+
+def sums_of(found: FleetSummary, price: float | None) -> Iterator[str]:
+    """Yields clauses: the replica-hours, with what they cost if the price is known, and how the advice changes them."""
+    yield words.hours(found.replica_seconds, price)
+    if found.saved:
+        share = words.share(found.saved, found.replica_seconds)
+        yield f"advice saves {words.hours(found.saved, price)} ({share})"
+    if found.added:
+        yield f"advice against overload adds {words.hours(found.added, price)}"

@@ -11,6 +11,10 @@ _SOME: Final = 600.0
 """Seconds from which on a duration has no seconds."""
 
 
+_SOME_DAYS: Final = 1.97
+"""Two days, less what a reading lacks at its end."""
+
+
 def hours(replica_seconds: float, price: float | None = None) -> str:
     """Returns replica-hours, with what they cost if the price is known."""
     text = f"{hours_only(replica_seconds)} replica-hours"
@@ -50,7 +54,7 @@ def rounded(seconds: float) -> str:
 def days(seconds: float) -> str:
     """Returns a time: "5 days", or hours below two days."""
     count = seconds / _DAY
-    return f"{count:.0f} days" if count >= 2 else rounded(seconds)
+    return f"{count:.0f} days" if count >= _SOME_DAYS else rounded(seconds)
 
 
 def written(value: Any) -> str:

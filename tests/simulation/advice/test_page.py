@@ -36,12 +36,11 @@ def test_the_fleet_in_one_sentence() -> None:
         assessment("c"),
     ]
     assert sentence(summed(fleet), 0.5) == (
-        "3 HPAs, 1 with faults: 2,520 replica-hours for 1,260.00 in 7 days; "
-        "the advice on 2 of them saves 126 replica-hours for 63.00 (5 %)."
+        "3 HPAs, 1 with faults, 2 with advice: 2,520 replica-hours for 1,260.00; "
+        "advice saves 168 replica-hours for 84.00 (6.7 %); advice against overload adds 42 replica-hours for 21.00."
     )
-    assert (
-        sentence(summed(fleet[2:]), None) == "1 HPA, none with faults: 840 replica-hours in 7 days; there is no advice."
-    )
+    alone = "1 HPA, none with faults, none with advice: 840 replica-hours."
+    assert sentence(summed(fleet[2:]), None) == alone
     assert sentence(summed([]), None) == "There is no HPA to give advice on."
 
 
