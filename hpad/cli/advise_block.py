@@ -24,7 +24,7 @@ def lines(each: Assessment, price: float | None, *, queries: bool) -> Iterator[L
         severity = Span(f"{found.severity.value} {found.fault.value}", SEVERITIES[found.severity])
         yield _labelled("Fault", severity, f": {found.text}")
     if each.advice is not None:
-        yield from _advice(each.advice, price)
+        yield from _advice(each.advice, each.verdict, price)
     yield _labelled("Trust", Span(each.trust.level.value, TRUST[each.trust.level]), f": {each.trust.text}")
     for address, reading in each.readings.items():
         what = Span(reading.problem, WARN) if reading.problem else Span(reading.source)
@@ -70,17 +70,16 @@ def often(count: int, noun: str, seconds: float) -> str:
     return f"{rate} {noun}{'' if rate == '1' else 's'} a day"
 
 
-def _advice(advice: Advice, price: float | None) -> Iterator[Line]:
-    yield _labelled("Advice", Span(advice.text, GOOD))
+def _advice(advice: Advice, verdict: str, price: float | None) -> Iterator[Line]:
+    if advice.text != verdict:
+        yield _labelled("Advice", Span(advice.text, GOOD))
     indent = _INDENT + _WIDTH
-    yield from table([_change(each) for each in advice.changes], indent)
-    heads = [
-        "",
-        f"first {days(advice.before.seconds)}",
-        "advised",
-        f"last {days(advice.checked_before.seconds)}",
-        "advised",
-    ]
+    for index, each in enumerate(map(_change, advice.changes)):
+        first = index == 0 and advice.text == verdict
+        label = f"{'':{_INDENT}}{'Advice:' if first else '':{_WIDTH}}"
+        yield line(label, *each, hang=indent + 2)
+    first_days, last_days = days(advice.before.seconds), days(advice.checked_before.seconds)
+    heads = ["", f"first {first_days}", "advised", f"last {last_days}", "advised"]
     columns = (advice.before, advice.after, advice.checked_before, advice.checked_after)
     rows = [
         [Span(name, QUIET), *(Span(write(each)) for each in columns)]
@@ -91,4 +90,5 @@ def _advice(advice: Advice, price: float | None) -> Iterator[Line]:
 
 
 def _change(change: SettingChange) -> list[Span]:
-    return [Span(change.path), Span(written(change.before), BAD), Span("->"), Span(written(change.after), GOOD)]
+    before, after = Span(written(change.before), BAD), Span(written(change.after), GOOD)
+    return [Span(f"{change.path}: "), before, Span(" -> "), after]

@@ -23,7 +23,8 @@ FLAGS = ("advise", "--prometheus", "http://127.0.0.1:1", "--color", "never")
 
 def calm(name: str) -> HpaPast:
     """Returns the past of an HPA under a daily load, with nothing wrong."""
-    hpa = advice_pasts.spec(CPU, name=name)
+    target = {"type": "Utilization", "averageUtilization": 80}
+    hpa = advice_pasts.spec({**CPU, "resource": {"name": "cpu", "target": target}}, name=name)
     return advice_pasts.lived(hpa, advice_pasts.daily(60, 300), days=2, samples=5000)
 
 

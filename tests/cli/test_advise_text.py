@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from support import assessments
 
@@ -10,7 +11,7 @@ from hpad.api.metadata import Key
 from hpad.cli import advise_block, advise_text
 from hpad.cli.advise_report import FleetAdvice
 from hpad.cli.paint import wrapped
-from hpad.simulation.advice.assessment import Assessment
+from hpad.simulation.advice.assessment import Assessment, SettingChange
 from hpad.simulation.advice.faults import HpaFault, Severity
 from hpad.simulation.advice.fleet import NotAssessed
 from hpad.simulation.advice.past import MetricReading
@@ -74,7 +75,7 @@ def test_the_block_has_settings_figures_and_where_values_are_from() -> None:
     )
     rows = [str(line) for line in advise_block.lines(found, 0.04, queries=True)]
     assert rows[0] == "shop/web  nothing is wrong"
-    assert "           spec.metrics[0].resource.target.averageUtilization  50  ->  65" in rows
+    assert "           spec.metrics[0].resource.target.averageUtilization: 50 -> 65" in rows
     # 840 replica-hours: seven tenths on the first days, of which four fifths of 300 are saved.
     assert "           replica-hours    588.0         348.0    252.0        192.0" in rows
     assert "           cost             23.52         13.92    10.08        7.68" in rows
@@ -86,3 +87,14 @@ def test_less_than_a_day_has_no_rate() -> None:
     assert list(advise_block.past(short, None)) == ["1 replica in 4m, 0.1 replica-hours", "1 rescale, 0 flaps"]
     week = assessments.facts(rescales=42, flaps=1, at_minimum=0.0)
     assert list(advise_block.past(week, None))[1] == "6 rescales a day, 1 flap"
+
+
+def test_lists_are_written_as_in_a_manifest() -> None:
+    policies = [{"type": "Pods", "value": 4, "periodSeconds": 15}]
+    change = SettingChange("spec.behavior.scaleUp.policies", None, policies)
+    advice = assessments.advice(3600.0, "more at once", (change,))
+    found = msgspec.structs.replace(assessments.assessment("web"), advice=advice, verdict="more at once")
+    rows = [str(line) for line in advise_block.lines(found, None, queries=False)]
+    text = "spec.behavior.scaleUp.policies: not set -> [{type: Pods, value: 4, periodSeconds: 15}]"
+    assert f"  Advice:  {text}" in rows
+    assert "\n".join(rows).count("more at once") == 1

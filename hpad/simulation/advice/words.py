@@ -1,6 +1,6 @@
 """Words of the advice that the terminal and the page share: durations, shares, replica-hours, settings."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from hpad.engine.words import percent, span
@@ -58,10 +58,12 @@ def days(seconds: float) -> str:
 
 
 def written(value: Any) -> str:
-    """Returns the value of a setting as in a manifest."""
-    if value is None:
-        return "not set"
-    return value if isinstance(value, str) else str(value)
+    """Returns the value of a setting as in a manifest, on one line."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name}: {written(each)}' for name, each in value.items())}}}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"[{', '.join(map(written, value))}]"
+    return "not set" if value is None else str(value)
 
 
 def figures(price: float | None) -> Iterator[tuple[str, Callable[[Figures], str]]]:
