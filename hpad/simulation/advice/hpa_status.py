@@ -12,7 +12,7 @@ from hpad.simulation.advice.answers import Answers
 from hpad.simulation.advice.past import Column
 from hpad.simulation.advice.series import Series
 from hpad.simulation.history import HistoryError
-from hpad.simulation.prometheus import FoundSeries, TimeGrid
+from hpad.simulation.range_query import FoundSeries, TimeGrid
 
 _CONDITIONS: Final = (SCALING_ACTIVE, ABLE_TO_SCALE)
 _BOUNDS_STEP: Final = 300.0

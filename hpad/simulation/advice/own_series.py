@@ -18,7 +18,7 @@ from hpad.simulation.advice.past import Column
 from hpad.simulation.advice.record import is_total
 from hpad.simulation.advice.series import EXPRESSIONS, Series, SeriesLabels
 from hpad.simulation.history import named
-from hpad.simulation.prometheus import TimeGrid
+from hpad.simulation.range_query import TimeGrid
 
 SOURCE: Final = "the series of hpad"
 _EXPRESSIONS: Final[Mapping[str, str]] = {

@@ -22,7 +22,8 @@ from hpad.simulation.advice.own_series import OwnSeriesReader
 from hpad.simulation.advice.past import HpaPast, MetricReading
 from hpad.simulation.advice.series import DEFAULT, Series, SeriesLabels
 from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory, named
-from hpad.simulation.prometheus import QueriedPrometheus, QueryError, TimeGrid
+from hpad.simulation.prometheus import QueriedPrometheus
+from hpad.simulation.range_query import QueryError, TimeGrid
 
 _AT_ONCE: Final = 2
 """Queries at the same time."""

@@ -11,7 +11,8 @@ from hpad.simulation.advice.hpa_status import StatusReader
 from hpad.simulation.advice.metric_values import MetricReader, MetricValues
 from hpad.simulation.advice.series import DEFAULT
 from hpad.simulation.backlog import Rates
-from hpad.simulation.prometheus import FoundSeries, QueriedPrometheus, TimeGrid
+from hpad.simulation.prometheus import QueriedPrometheus
+from hpad.simulation.range_query import FoundSeries, TimeGrid
 
 GRID = TimeGrid(0.0, 60.0, 3)
 HPA = hpa(BACKLOG)
