@@ -11,6 +11,7 @@ import pytest
 from support import browser, prometheus_lab
 
 from hpad import cli
+from hpad.engine.words import span
 from hpad.lab.servers.prometheus import ABSENT, PrometheusServer
 
 pytestmark = [
@@ -122,7 +123,7 @@ async def shown(page_file: Path, picture: Path) -> dict[str, list[str]]:
                 "JSON.stringify([...document.querySelectorAll('.figures tr')].map("
                 "row => [...row.children].map(cell => cell.textContent)))"
             )
-            lines = "[...document.querySelectorAll('path.line')]"
+            lines = "[...document.querySelectorAll('svg.area path:is(.recorded,.modelled,.advised,.load)')]"
             widths = await page.value(f"JSON.stringify({lines}.map(each => each.getBoundingClientRect().width))")
             narrow = await page.value("document.documentElement.scrollWidth <= innerWidth")
             assert page.problems == []
@@ -149,9 +150,11 @@ def test_two_specs_over_days_of_prometheus(
     assert float(cells["replica-hours"][0]) == pytest.approx(5 * (COUNT - 1) / 60, abs=0.01)
     for column, goal in ((1, 10), (2, 25)):
         expected = plain(goal)
-        for label, value in expected.items():
-            # Figures are shown with one or two places.
-            assert float(cells[label][column]) == pytest.approx(value, abs=0.06, rel=1e-4), (goal, label)
+        assert float(cells["rescales"][column]) == expected["rescales"]
+        assert float(cells["replica-hours"][column]) == pytest.approx(expected["replica-hours"], abs=0.006)
+        assert cells["lowest, highest"][column].split(", ")[1] == f"{expected['highest count']:.0f}"
+        for label in ("above goal", "undecided"):
+            assert cells[label][column] == span(round(60 * expected[f"minutes {label}"])), (goal, label)
         assert summaries[column]["rescales"] == expected["rescales"] > 20
         assert summaries[column]["replicaHours"] == pytest.approx(expected["replica-hours"], rel=1e-5)
     hours = [float(cells["replica-hours"][column]) for column in (1, 2)]
