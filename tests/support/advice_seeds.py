@@ -263,13 +263,13 @@ def small(random: Random) -> Case:
 
 
 def spiky(random: Random) -> Case:
-    """A goal with headroom for surges that come without warning."""
-    goal = random.choice([45, 50])
-    surges = loads.at_random(random, (1.5, 4.0), (2, 5))
+    """A goal with headroom for surges that come without warning, faster than a pod starts."""
+    goal = random.choice([40, 45])
+    surges = loads.at_random(random, (0.6, 1.6), (4, 7))
     base = loads.daily(2.8 * goal / 100, random.uniform(4.4, 5.2) * goal / 100)
-    load = loads.surged(loads.noisy(base, random, 0.05), surges, random.uniform(1.8, 1.95), 2)
-    workload = _served(load, 0.5, startup=60, first_replicas=3)
-    return Case(manifest=hpa("media/events", (3, 14), cpu(goal)), workload=workload)
+    load = loads.surged(loads.noisy(base, random, 0.05), surges, random.uniform(1.9, 2.05), 2)
+    workload = _served(load, 0.5, startup=120, most=2.5, first_replicas=3)
+    return Case(manifest=hpa("media/events", (3, 16), cpu(goal)), workload=workload)
 
 
 def queue(random: Random) -> Case:

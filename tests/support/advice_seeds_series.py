@@ -24,6 +24,8 @@ KSM_OFFSET, CADVISOR_OFFSET = 7, 22
 """Seconds after a whole minute at which each is scraped."""
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 """What Kubernetes makes the random ends of names of (apimachinery: util/rand)."""
+_HASH_LETTERS = "456789bcdf"
+"""What stands in the name of a ReplicaSet for the digits of the hash of its pods (util/rand: SafeEncodeString)."""
 
 
 class Span(NamedTuple):
@@ -163,11 +165,11 @@ class Pods:
         self._case = case
         self._run = run
         self._random = random
-        self._revision = self._letters(9)
+        self._revision = self._letters(9, _HASH_LETTERS)
         self._used = list(itertools.accumulate(run.used, initial=0.0))
 
-    def _letters(self, count: int) -> str:
-        return "".join(self._random.choices(_LETTERS, k=count))
+    def _letters(self, count: int, letters: str = _LETTERS) -> str:
+        return "".join(self._random.choices(letters, k=count))
 
     def write(self) -> None:
         """Writes all of them."""
