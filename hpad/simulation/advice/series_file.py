@@ -173,7 +173,7 @@ def _pattern(value: Any) -> str:
         raise ValueError(f"{shown(text)} lacks the variable {NAME}, as in {DEFAULT.pods['StatefulSet']}")
     try:
         re.compile(text.replace(NAME, "n"))
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"{shown(text)} is not a regular expression: {error}") from None
     return text
 

@@ -149,6 +149,10 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
         ("window: 0s", "1: window: '0s' is too short for a rate"),
         ("pods: {Rollout: web}", "1: pods: Rollout: 'web' lacks the variable <<.Name>>, as in <<.Name>>-[0-9]+"),
         ("pods: {Rollout: '<<.Name>>-['}", "1: pods: Rollout: '<<.Name>>-[' is not a regular expression: unterminated"),
+        (
+            "pods: {Rollout: '<<.Name>>a{99999999999}'}",
+            "is not a regular expression: the repetition number is too large",
+        ),
         ("queues: {a/b: {c: {messages: x}}}", "1: queues: a/b: c: lacks published, acked: a queue has messages, publi"),
         ("queues: {a/b: {c: {messages: x, published: x, acked: '<<.HPAs>>'}}}", "acked: '<<.HPAs>>' has the variable"),
         ("queues: {a/b: {c: {messages: x, published: x, acked: x, per_replica: 0}}}", "per_replica: 0 is not a number"),
