@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from hpad.api.hpa import SCALE_DOWN, SCALE_UP
 from hpad.engine.spec import UTILIZATION
 from hpad.engine.words import percent
 from hpad.simulation.advice import facts as own
@@ -156,23 +157,27 @@ def _course(case: Case, window: float) -> _Course:
 
 def _never_acted(case: Case) -> Iterator[FoundFault]:
     """Yields as a note the windows and policies of the spec that changed nothing, by the model."""
-    behavior = case.past.hpa.spec.behavior
-    if behavior is None or case.now is None or not case.now.held or case.trust.level is Level.POOR:
+    if case.now is None or case.trust.level is Level.POOR or case.facts.measured < DAY:
         return
     idle = [path for path in _settings(case) if not case.now.held.get(path)]
     if idle:
-        text = f"{' and '.join(idle)} never changed a decision in this time"
+        text = f"{' and '.join(idle)} never changed a decision in {days(case.facts.seconds)}"
         yield FoundFault(HpaFault.WINDOW_USELESS, Severity.NOTE, text)
 
 
 def _settings(case: Case) -> Iterator[str]:
-    """Yields the paths of windows that differ from the defaults."""
-    behavior = case.spec.behavior
-    assert behavior is not None
+    """Yields the paths of windows and policies that are not the defaults."""
+    behavior, rules = case.spec.behavior, case.past.hpa.spec.behavior
+    if behavior is None or rules is None:
+        return
     if behavior.up.window:
         yield "behavior.scaleUp.stabilizationWindowSeconds"
+    if rules.scale_up is not None and rules.scale_up.policies not in (None, SCALE_UP.policies):
+        yield "behavior.scaleUp.policies"
     if behavior.down.window is not None and behavior.down.window.total_seconds() not in (0, WINDOW):
         yield "behavior.scaleDown.stabilizationWindowSeconds"
+    if rules.scale_down is not None and rules.scale_down.policies not in (None, SCALE_DOWN.policies):
+        yield "behavior.scaleDown.policies"
 
 
 def _quantile(values: Sequence[float], share: float) -> float:

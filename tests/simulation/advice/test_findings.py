@@ -277,14 +277,23 @@ def test_a_window_that_spares_starts_is_worth_its_price() -> None:
 
 
 def test_windows_that_never_acted_are_a_note_where_the_model_can_be_trusted() -> None:
-    rules = {"scaleDown": {"stabilizationWindowSeconds": 900}, "scaleUp": {"stabilizationWindowSeconds": 60}}
+    policies = [{"type": "Percent", "value": 10, "periodSeconds": 60}]
+    rules = {
+        "scaleDown": {"stabilizationWindowSeconds": 900, "policies": policies},
+        "scaleUp": {"stabilizationWindowSeconds": 60},
+    }
     past = lived(spec(CPU, low=2, high=10, behavior=rules), flat(200), days=2, first=4)
     none = Figures(seconds=0, replica_seconds=0, above_goal=0, overloaded=0, rescales=0, flaps=0, lowest=0, highest=0)
     now = Rerun([], none, none, {"behavior.scaleUp.stabilizationWindowSeconds": 60.0})
     (found,) = faults(past, now)
     assert (found.fault, found.severity) == (HpaFault.WINDOW_USELESS, Severity.NOTE)
-    assert found.text == "behavior.scaleDown.stabilizationWindowSeconds never changed a decision in this time"
+    assert found.text == (
+        "behavior.scaleDown.stabilizationWindowSeconds and behavior.scaleDown.policies "
+        "never changed a decision in 2 days"
+    )
     assert faults(past, now, ModelTrust(0.2, Level.POOR, "")) == ()
+    defaults = lived(spec(CPU, low=2, high=10, behavior={"scaleDown": {}}), flat(200), days=2, first=4)
+    assert faults(defaults, now) == ()
 
 
 def test_errors_come_first() -> None:
