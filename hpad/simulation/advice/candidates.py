@@ -31,21 +31,30 @@ from hpad.simulation.history import named
 
 MOST: Final = 10
 """Candidates of one HPA."""
+LEAST: Final = 3
+"""Candidates that are tried however long a run takes."""
+_TURNS: Final = 30_000
+"""Turns that the engine runs for one HPA, by those of the spec of now: some seconds."""
 HIGHEST: Final = 70
 """Percent of the request up to which the goal of a CPU utilization is raised."""
 _ROOM: Final = 60
 """A CPU goal from here up to HIGHEST leaves room and is not low."""
 _GOALS: Final = (60, 65, HIGHEST)
-_WINDOWS: Final = (300, 600, 1200)
+_WINDOWS: Final = (120, 300, 600, 1200)
 _USUAL: Final = 300
 """The default window of scale-downs in seconds."""
 _DAY: Final = 86_400.0
 OVERLOADED: Final = 0.01
 """The share of the time with overload from which on less of it is looked for."""
+ABOVE_GOAL: Final = 0.05
+"""The same without a CPU utilization: above the goal is then all that is known, and it is no overload yet."""
 FLAPS: Final = 4.0
 """Flaps a day from which on calm is looked for."""
 SHORTAGE: Final = frozenset({HpaFault.AT_MAXIMUM, HpaFault.GOAL_HIGH, HpaFault.POLICY_SLOW, HpaFault.QUEUE_SLOW})
 """Faults for which less overload is looked for, however seldom it was."""
+_REQUEST: Final = 100.0
+_SURGES: Final = 0.002
+"""The share of the time in which a surge may need more than the request: three minutes a day."""
 _AT_MINIMUM: Final = 0.05
 _HELD: Final = 0.002
 _LOWER: Final = (0.8, 0.6)
@@ -104,7 +113,8 @@ class Situation(NamedTuple):
     @property
     def overloaded(self) -> bool:
         """Whether less overload is looked for."""
-        often = self.figures.overloaded >= OVERLOADED * self.figures.seconds
+        cpu = any(metric.is_cpu and metric.kind == UTILIZATION for metric in compiled_spec(self.model.hpa).metrics)
+        often = self.figures.overloaded >= (OVERLOADED if cpu else ABOVE_GOAL) * self.figures.seconds
         return often or bool(self.faults & SHORTAGE)
 
     @property
@@ -119,11 +129,11 @@ class Situation(NamedTuple):
 
 
 def candidates(found: Situation) -> list[SettingCandidate]:
-    """Returns the candidates, at most MOST; none where nothing can be gained."""
+    """Returns the candidates, at most MOST, and fewer where a run takes long; none where nothing can be gained."""
     if found.facts.exceeded:
         return []  # each pod exceeds a goal however many there are: no count is the right one
     every = [*_shortage(found), *_windows(found), *_minima(found), *_goals_up(found)]
-    return every[:MOST]
+    return every[: min(MOST, max(LEAST, _TURNS // max(1, found.now.turns)))]
 
 
 def _change(path: str, before: Any, after: Any) -> SettingChange:
@@ -141,11 +151,15 @@ def _field(spec: MetricSpec) -> str:
 
 
 def _goals_up(found: Situation) -> Iterator[SettingCandidate]:
-    """Yields higher goals of CPU utilizations below _ROOM."""
+    """Yields higher goals of CPU utilizations below _ROOM, with which surges stay within the request.
+
+    The run of a candidate shows how long a surge is above the level of overload, and not how far.
+    """
     for metric, path in _metrics(found.model):
         if metric.is_cpu and metric.kind == UTILIZATION and metric.amount < _ROOM and not found.overloaded:
             for goal in (each for each in _GOALS if each >= metric.amount + 5):
-                yield _utilization(metric, path, goal, HpaFault.GOAL_LOW)
+                if found.model.surges(_REQUEST / goal, goal / metric.amount) <= _SURGES:
+                    yield _utilization(metric, path, goal, HpaFault.GOAL_LOW)
 
 
 def _utilization(metric: CompiledMetric, path: str, goal: int, mends: HpaFault) -> SettingCandidate:
@@ -169,8 +183,10 @@ def _minima(found: Situation) -> Iterator[SettingCandidate]:
 def _shortage(found: Situation) -> Iterator[SettingCandidate]:
     """Yields what may help against overload: policies and windows of scale-ups, the maximum, and lower goals."""
     yield from _sooner(found)
+    if found.faults & {HpaFault.FLAPPING, HpaFault.WINDOW_SHORT}:
+        return  # the count is too low as it was lowered too soon
     yield from _maxima(found)
-    if found.overloaded and not found.restless:
+    if found.overloaded:
         yield from _goals_down(found)
 
 
@@ -206,13 +222,13 @@ def _seconds(window: timedelta | None, default: int) -> int:
 
 
 def _maxima(found: Situation) -> Iterator[SettingCandidate]:
-    """Yields higher maxima: the most that the metrics asked for, and half of the way there."""
+    """Yields higher maxima: the most that the metrics asked for, and a half and a quarter of the way there."""
     high, asked = compiled_spec(found.model.hpa).max_replicas, found.model.asked
     short = sum(each > high for each in asked)
     if not short or short < _HELD * len(asked):
         return
     most = min(math.ceil(asked[-1]), _MOST_GROWTH * high)
-    for count in dict.fromkeys((most, (high + most + 1) // 2)):
+    for count in dict.fromkeys(high + math.ceil((most - high) * part) for part in (1, 0.5, 0.25)):
         change = _change("maxReplicas", high, count)
         yield SettingCandidate((change,), (HpaFault.AT_MAXIMUM,), f"maximum {high} -> {count}")
 

@@ -14,7 +14,7 @@ from hpad.engine.spec import UTILIZATION, compiled_spec
 from hpad.engine.words import percent
 from hpad.simulation.advice.assessment import Advice, AdviceOptions, Facts, Figures, ModelTrust
 from hpad.simulation.advice.candidates import FLAPS, SHORTAGE, SettingCandidate, Situation, candidates
-from hpad.simulation.advice.comparison import more_flaps, more_overload, whole, worse
+from hpad.simulation.advice.comparison import more_overload, whole, worse
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.findings import causes
 from hpad.simulation.advice.load_model import LoadModel
@@ -32,7 +32,9 @@ _NAMED: Final = 0.03
 _NEAR: Final = 0.03
 """Candidates that differ by less of the replica-hours are equal, and the smallest change is taken."""
 _HALF: Final = 0.5
-_STILL: Final = 0.7
+_EASED: Final = 0.6
+"""The part of the overload that may be left."""
+_STILL: Final = 0.75
 """What was halved on the first days has to fall to this on the last ones."""
 _MORE: Final = 1.5
 """On the last days the budget may be exceeded by half."""
@@ -42,6 +44,8 @@ _SHORTLY: Final = 0.005
 """A share of the time with overload that is not worth a change,"""
 _SELDOM: Final = 0.002
 """and one where the record shows a fault."""
+_ABOVE: Final = 0.05
+"""Shares of the time above the goal that differ by less are equal."""
 
 
 class Aim(enum.Enum):
@@ -153,12 +157,17 @@ def _reaches(aim: Aim, found: Situation, tried: Tried, before: Figures) -> bool:
     if aim is Aim.LOAD:
         least = _SELDOM if found.faults & SHORTAGE else _SHORTLY
         less = before.overloaded - after.overloaded >= least * before.seconds
-        eased = after.overloaded <= _HALF * before.overloaded
-        return less and eased and _within(before, after, options.budget) and not more_flaps(before, after)
+        eased = after.overloaded <= _EASED * before.overloaded
+        return less and eased and _within(before, after, options.budget) and not _flapping(before, after)
     if aim is Aim.CALM:
         calm = _calmer(before, after, _HALF)
         return calm and _within(before, after, options.budget) and not more_overload(before, after)
     return _saves(found, tried.candidate, before, after) and not any(worse(before, after))
+
+
+def _flapping(before: Figures, after: Figures) -> bool:
+    """Whether flaps doubled to a number that matters; some more are the price of following the load."""
+    return after.flaps > before.flaps / _HALF and after.flaps * _DAY >= FLAPS * after.seconds
 
 
 def _calmer(before: Figures, after: Figures, part: float) -> bool:
@@ -177,10 +186,14 @@ def _saves(found: Situation, candidate: SettingCandidate, before: Figures, after
 
 
 def _by_load(tried: Tried) -> tuple[float, ...]:
-    """Orders by overload in steps of half a percent of the time, then by replica-hours."""
+    """Orders by time with overload, then by time above the goal, in coarse steps; then by replica-hours.
+
+    A maximum that only ends the overload would leave the HPA at its maximum.
+    """
     figures = tried.run.chosen
-    step = _SHORTLY * figures.seconds
-    return (figures.overloaded // step if step else 0.0, figures.replica_seconds, len(tried.candidate.changes))
+    seconds = max(1.0, figures.seconds)
+    overloaded, above = figures.overloaded / seconds // _SHORTLY, figures.above_goal / seconds // _ABOVE
+    return overloaded, above, figures.replica_seconds, len(tried.candidate.changes)
 
 
 def _by_cost(tried: Tried) -> tuple[float, ...]:
@@ -220,7 +233,7 @@ def holds(aim: Aim, found: Situation, tried: Tried) -> bool:
         busy = before.flaps * _DAY >= FLAPS * before.seconds or before.rescales * _DAY >= _RESCALES * before.seconds
         return not busy or _calmer(before, after, _STILL)
     rare = before.overloaded < _SHORTLY * before.seconds
-    return not more_flaps(before, after) and (rare or after.overloaded <= _STILL * before.overloaded)
+    return not _flapping(before, after) and (rare or after.overloaded <= _STILL * before.overloaded)
 
 
 def _choice(found: Situation, aim: Aim, tried: Tried) -> Choice:

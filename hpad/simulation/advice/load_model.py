@@ -26,6 +26,8 @@ from hpad.simulation.run import BEYOND
 
 _OVERLOADED: Final = 90.0
 """Percent of the CPU request above which a pod counts as overloaded, also where its goal is lower."""
+_SOON: Final = 240.0
+"""Seconds until replicas for a surge are ready: the load is seen a minute or two late, and rates are smooth."""
 _LONG: Final = 600.0
 """Seconds of a load that was cut off from which on they are worth a note."""
 Row = tuple[float | None, ...]
@@ -132,6 +134,19 @@ class LoadModel:
                 rows.append(self.rows[index + 1])
         return [*begins, NEVER], rows
 
+    def surges(self, factor: float, higher: float = 1.0) -> float:
+        """Returns the share of the time in which the load rises to `factor` times the capacity within four minutes.
+
+        The capacity is what the replicas do that are asked for before, the minimum at least, with goals that are
+        `higher` times those of now.
+        """
+        needs, low = self.needs(self.hpa, {}).goal, compiled_spec(self.hpa).min_replicas
+        most, ahead = 1 + allowed(self.hpa, self.options.tunables).up, max(1, round(_SOON / (self.load.step or _SOON)))
+        known = [need * most / higher for need in needs if need is not None]
+        later = zip(*(known[step:] for step in range(1, ahead + 1)), strict=False)
+        rises = [max(soon) > factor * max(need, low) for need, soon in zip(known, later, strict=False)]
+        return sum(rises) / len(rises) if rises else 0.0
+
     @functools.cached_property
     def asked(self) -> list[float]:
         """The replicas that the load needs by the goals of now, ascending; those of a queue are not known before."""
@@ -166,6 +181,10 @@ def reduced(hpa: HorizontalPodAutoscaler, kept: Sequence[int]) -> HorizontalPodA
     return msgspec.structs.replace(
         hpa, spec=msgspec.structs.replace(hpa.spec, metrics=tuple(metrics[index] for index in kept))
     )
+
+
+def _is_cpu_utilization(metric: CompiledMetric) -> bool:
+    return metric.is_cpu and metric.kind == UTILIZATION
 
 
 def is_shared(metric: CompiledMetric) -> bool:
@@ -225,7 +244,7 @@ def _goals(hpa: HorizontalPodAutoscaler, options: AdviceOptions) -> list[float]:
 def _levels(hpa: HorizontalPodAutoscaler, options: AdviceOptions) -> list[float]:
     metrics = compiled_spec(hpa).metrics
     return [
-        max(_OVERLOADED, goal) if metric.is_cpu and metric.kind == UTILIZATION else goal
+        max(_OVERLOADED, goal) if _is_cpu_utilization(metric) else goal
         for metric, goal in zip(metrics, _goals(hpa, options), strict=True)
     ]
 
