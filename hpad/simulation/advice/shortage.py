@@ -10,7 +10,7 @@ from hpad.engine.words import percent
 from hpad.simulation.advice import facts as own
 from hpad.simulation.advice.case import Case, Moments, amount
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
-from hpad.simulation.advice.record import goal_of
+from hpad.simulation.advice.record import goal_of, is_total
 from hpad.simulation.advice.words import days, rounded
 
 MINUTE: Final = 60.0
@@ -146,6 +146,8 @@ def goal_high(case: Case) -> Iterator[FoundFault]:
     room = [reads and not held and (high is None or count < high) for reads, count, high, held in moments]
     for address, column in record.ratios.items():
         metric = case.metrics[address]
+        if is_total(metric):
+            continue  # a backlog is above its goal until it is worked off; `too_slow` judges it
         level = max(HOT, goal_of(metric) * (1 + record.tolerated.up)) if metric.kind == UTILIZATION else 0.0
         if metric.kind == UTILIZATION and goal_of(metric) >= HIGH_GOAL:
             level = HOT

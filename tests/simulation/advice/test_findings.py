@@ -174,6 +174,12 @@ def test_a_queue_that_is_above_its_goal_for_minutes_is_served() -> None:
     assert severe(past) == []
 
 
+def test_a_backlog_that_is_seen_at_each_rise_is_no_high_goal() -> None:
+    # Every five minutes a sample, every 40 minutes a rise: one of eight samples is above the goal.
+    past = lived(spec(QUEUE, low=1, high=40), bursts(0, 700, 40 * MINUTE, 20 * MINUTE), step=5 * MINUTE)
+    assert severe(past) == []
+
+
 def test_a_policy_is_the_cause_of_a_slow_queue() -> None:
     rules = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 900}]}}
     found = faults(lived(spec(QUEUE, high=40, behavior=rules), bursts(20, 900, 4 * HOUR, 2 * HOUR)))
