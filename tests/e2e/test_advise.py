@@ -121,17 +121,7 @@ def test_the_planted_fault_is_named(week: Week, found: dict[str, Any], name: str
     assert named & {"error", "warning"}, found[name]["faults"]
 
 
-BACKLOG = "the advice takes the backlog of a queue for a load that does not fall when workers are added"
-"""A larger share of the backlog for each worker then seems to last, and a longer window to help."""
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(reason=BACKLOG, strict=False)) if name == "orders-worker" else name
-        for name in advice_seeds.GOOD
-    ],
-)
+@pytest.mark.parametrize("name", advice_seeds.GOOD)
 def test_no_good_hpa_is_accused(found: dict[str, Any], name: str) -> None:
     accused = [fault["text"] for fault in found[name]["faults"] if fault["severity"] != "note"]
     assert accused == []
