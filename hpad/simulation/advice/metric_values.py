@@ -31,6 +31,7 @@ class MetricValues:
         self.readings: dict[str, MetricReading] = {}
         self.unrequested: dict[str, Sequence[str]] = {}
         self.queues: dict[str, Rates] = {}
+        self.seen: dict[str, Column] = {}
 
 
 class _Metric(NamedTuple):
@@ -62,6 +63,7 @@ class MetricReader:
     ) -> dict[Key, MetricValues]:
         """Returns the metrics of each HPA; `replicas` are the counts. A metric that fails says so."""
         found = {hpa.key: MetricValues() for hpa in hpas}
+        self._see(hpas, found, status)
         left = []
         for hpa in hpas:
             for address, metric in zip(named(hpa), compiled_spec(hpa).metrics, strict=True):
@@ -78,6 +80,25 @@ class MetricReader:
         if others := [each for each in left if not each.hpa.key.kind]:
             self._from_status(others, replicas, status)
         return found
+
+    def _see(
+        self, hpas: Sequence[HorizontalPodAutoscaler], found: Mapping[Key, MetricValues], status: StatusReader
+    ) -> None:
+        """Reads from the status what HPAs decided on: a rate of cAdvisor is a mean of minutes, and late."""
+        of_pods = [
+            _Metric(hpa, address, metric, found[hpa.key])
+            for hpa in hpas
+            for address, metric in zip(named(hpa), compiled_spec(hpa).metrics, strict=True)
+            if metric.type in (RESOURCE, CONTAINER_RESOURCE) and not hpa.key.kind
+        ]
+        try:
+            rows = status.rows("values", [each.hpa.key for each in of_pods]) if of_pods else {}
+        except QueryError:
+            return  # the values of the metric itself remain
+        for each in of_pods:
+            fitting = [row for row in rows.get(each.hpa.key, ()) if _fits(row, each.metric)]
+            if fitting and not _is_ambiguous(each):
+                each.values.seen[each.address] = merged(fitting)
 
     def _read(self, each: _Metric) -> None:
         """Reads a metric from elsewhere than the status, if that is possible."""

@@ -50,6 +50,11 @@ class HpaPast:
     """By the address of a Resource or ContainerResource metric: containers without a request for it."""
     queues: Mapping[str, Rates] = field(default_factory=dict)
     """By the address of a metric that is the backlog of a queue: the columns of its rates in `load`."""
+    seen: Mapping[str, Column] = field(default_factory=dict)
+    """By the address of a Resource or ContainerResource metric: its value in the status, which the HPA decided on.
+
+    It is that of ready pods, so that times the replicas it is no load while others start.
+    """
     samples: int = 0
     """Values read for it."""
     problem: str = ""

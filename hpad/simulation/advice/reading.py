@@ -164,6 +164,7 @@ class _Reader:
             readings=values.readings,
             unrequested={address: names for address, names in values.unrequested.items() if names},
             queues=values.queues,
+            seen=values.seen,
             samples=sum(value is not None for column in read for value in column),
         )
 

@@ -92,6 +92,13 @@ def record_of(past: HpaPast, tunables: Tunables) -> PastRecord:
         for address, metric in metrics.items()
         if address in load.columns and metric.error is None and metric.amount > 0
     }
+    # What the HPA itself saw is nearer to the moment than a rate of cAdvisor.
+    seen = [
+        _first(_ratios(metrics[address], _taken(past.seen[address], kept), counts), own)
+        if address in past.seen
+        else own
+        for address, own in ratios.items()
+    ]
     tolerated = allowed(past.hpa, tunables)
     asking = _Asking([*ratios.values()], len(metrics) - len(ratios), counts, tolerated)
     loads = asking.load()
@@ -106,7 +113,7 @@ def record_of(past: HpaPast, tunables: Tunables) -> PastRecord:
         ratios=ratios,
         load=loads,
         asked=asking.counts(loads, min(1, compiled_spec(past.hpa).min_replicas)),
-        above=asking.above(),
+        above=_Asking(seen, len(metrics) - len(ratios), counts, tolerated).above(),
         failing=[any(each) for each in zip(*reasons.values(), strict=True)] if reasons else [False] * len(kept),
         reasons=reasons,
         tolerated=tolerated,
@@ -177,6 +184,10 @@ def _ratios(metric: CompiledMetric, column: Column, counts: Sequence[int]) -> li
     if metric.kind == UTILIZATION:
         return [None if value is None else (value + _ROUNDING) // 1 / goal for value in column]
     return [None if value is None else value / goal for value in column]
+
+
+def _first(column: Sequence[float | None], other: Sequence[float | None]) -> list[float | None]:
+    return [value if value is not None else instead for value, instead in zip(column, other, strict=True)]
 
 
 class _Asking:

@@ -53,6 +53,14 @@ def test_a_time_far_from_the_next_one_holds_for_a_step() -> None:
     assert found.longest_at_maximum == 3 * MINUTE
 
 
+def test_above_goal_is_what_the_hpa_itself_saw_where_that_is_known() -> None:
+    past = painted(spec(CPU, high=10), [2] * 5, {"cpu": [40, 40, 40, 60, 0]})
+    past = dataclasses.replace(past, seen={"cpu": [60, 40, 60, None, None]})
+    found = known(past)
+    assert found.above_goal == 3 * MINUTE
+    assert found.peak == known(dataclasses.replace(past, seen={})).peak
+
+
 def test_bounds_are_those_of_the_time() -> None:
     past = painted(spec(CPU, low=1, high=8), [4] * 7, minimum=[1, 1, 4, 4, 1, 1, 1], maximum=[4, 4, 4, 8, 8, None, 8])
     found = known(past)

@@ -77,7 +77,7 @@ def status(past: PastSeries, name: str, replicas: float = 2, times: Sequence[int
 @pytest.fixture(scope="module")
 def server() -> Iterator[QueriedPrometheus]:
     past = PastSeries()
-    for name in ("web", "db", "memory", "queue", "boundless", LONG, "mixed", "twice", "values", *UNLIKE):
+    for name in ("web", "db", "memory", "queue", "boundless", LONG, "mixed", "twice", "values", "both", *UNLIKE):
         status(past, name)
     web(past)
     others(past)
@@ -130,6 +130,9 @@ def others(past: PastSeries) -> None:
     for kind, value in (("utilization", 61), ("average", 0.3)):
         labels = {"metric_name": "cpu", "metric_target_type": kind}
         past.hpa("shop", "values", "status_target_metric", [(each, value) for each in TIMES], **labels)
+    container(past, "both-7d9f8b6c5d-zzzzz", 0.25)
+    labels = {"metric_name": "cpu", "metric_target_type": "utilization"}
+    past.hpa("shop", "both", "status_target_metric", [(each, 72) for each in TIMES], **labels)
     past.add("orders", {"part": "a"}, [(each, 30) for each in TIMES])
     past.add("orders", {"part": "b"}, [(each, 12) for each in TIMES])
 
@@ -253,6 +256,13 @@ def test_an_average_is_that_of_pods_with_all_their_containers(server: QueriedPro
     past = past_of(server, past_hpa("memory", metric))
     assert past.load.columns["memory"] == pytest.approx([200e6] * COUNT)
     assert past.readings["memory"].source == "cAdvisor"
+
+
+def test_knows_what_the_hpa_itself_saw_beside_the_usage_of_the_pods(server: QueriedPrometheus) -> None:
+    past = past_of(server, past_hpa("both"))
+    assert past.load.columns["cpu"] == pytest.approx([50] * COUNT)
+    assert past.seen == {"cpu": [72] * COUNT}
+    assert past_of(server, past_hpa("web")).seen == {}
 
 
 def test_falls_back_to_the_status_where_cadvisor_has_nothing(server: QueriedPrometheus) -> None:
