@@ -126,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         whole = args.all or bool(args.names)
         paint.show_lines(advise_text.lines(advice, whole=whole, width=_width()), args.color, _MOST_COLUMNS)
-    return 0
+    return 0 if advice.assessments else 1
 
 
 def _check_places(args: argparse.Namespace) -> None:

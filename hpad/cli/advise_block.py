@@ -21,8 +21,9 @@ def lines(each: Assessment, price: float | None, *, queries: bool) -> Iterator[L
     yield line(Span(str(each.key), STRONG), f"  {each.verdict}", hang=_INDENT)
     yield _labelled("Past", "; ".join(past(each.facts, price)))
     for found in each.findings:
-        severity = Span(f"{found.severity.value} {found.fault.value}", SEVERITIES[found.severity])
-        yield _labelled("Fault", severity, f": {found.text}")
+        is_note = found.severity is Severity.NOTE
+        name = found.fault.value if is_note else f"{found.severity.value} {found.fault.value}"
+        yield _labelled("Note" if is_note else "Fault", Span(name, SEVERITIES[found.severity]), f": {found.text}")
     if each.advice is not None:
         yield from _advice(each.advice, each.verdict, price)
     yield _labelled("Trust", Span(each.trust.level.value, TRUST[each.trust.level]), f": {each.trust.text}")

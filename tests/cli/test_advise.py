@@ -123,3 +123,10 @@ def test_a_password_in_the_url_is_not_shown(given: Given) -> None:
         assert status == 0
         assert "secret" not in out + err
         assert "http://127.0.0.1:1/prom" in out
+
+
+def test_nothing_that_could_be_read_is_status_one(given: Given) -> None:
+    hpa = advice_pasts.spec(CPU, name="new")
+    folder = given(advice_pasts.painted(hpa, [None] * 60, {"cpu": [None] * 60}))
+    status, out, _ = called(*FLAGS, "-f", folder)
+    assert (status, out.splitlines()[-1].startswith("shop/new: ")) == (1, True)

@@ -98,3 +98,8 @@ def test_lists_are_written_as_in_a_manifest() -> None:
     text = "spec.behavior.scaleUp.policies: not set -> [{type: Pods, value: 4, periodSeconds: 15}]"
     assert f"  Advice:  {text}" in rows
     assert "\n".join(rows).count("more at once") == 1
+
+
+def test_what_is_only_worth_knowing_is_no_fault() -> None:
+    labels = [str(line).split(":")[0].strip() for line in advise_block.lines(STUCK, None, queries=False)]
+    assert labels.index("Note") == labels.index("Fault") + 1
