@@ -64,7 +64,7 @@ def judged(past: HpaPast, now: Rerun | None) -> ModelTrust:
         return ModelTrust(None, Level.POOR, "no metric has values, so there is no load to try other settings on")
     found = compared(past, now)
     if found.seconds < _LEAST or found.agreement is None:
-        known = _long(found.seconds)
+        known = days(found.seconds)
         return ModelTrust(found.agreement, Level.POOR, f"{known} of replica counts are too short to judge the model")
     return _judged(found, found.agreement)
 
