@@ -3,7 +3,8 @@
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -197,9 +198,10 @@ def _advised(args: argparse.Namespace, settings: Settings, span: LookedAt) -> Fl
             assessments.append(each)
         progress.assessed()
     progress.done()
+    begin, end = _known(assessments) or span
     return FleetAdvice(
-        span.begin,
-        span.end,
+        begin,
+        end,
         source=source.name,
         hpas=hpas,
         assessments=assessments,
@@ -207,6 +209,15 @@ def _advised(args: argparse.Namespace, settings: Settings, span: LookedAt) -> Fl
         notes=source.notes,
         price=args.price,
     )
+
+
+def _known(assessments: Sequence[Assessment]) -> LookedAt | None:
+    """Returns the time that was read: another one than asked for where a recording is short, or a reading resumed."""
+    charts = [each.chart for each in assessments if each.chart is not None]
+    if not charts:
+        return None
+    first, last = min(each.begin for each in charts), max(each.end for each in charts)
+    return LookedAt(datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC))
 
 
 def _noted(pasts: Iterator[HpaPast], hpas: dict[Key, HorizontalPodAutoscaler]) -> Iterator[HpaPast]:

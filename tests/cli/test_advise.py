@@ -130,3 +130,9 @@ def test_nothing_that_could_be_read_is_status_one(given: Given) -> None:
     folder = given(advice_pasts.painted(hpa, [None] * 60, {"cpu": [None] * 60}))
     status, out, _ = called(*FLAGS, "-f", folder)
     assert (status, out.splitlines()[-1].startswith("shop/new: ")) == (1, True)
+
+
+def test_the_time_is_the_one_that_was_read(given: Given) -> None:
+    folder = given(calm("web"))
+    found = json.loads(called(*FLAGS, "-f", folder, "-o", "json")[1])
+    assert (found["begin"], found["end"]) == ("2026-01-05T00:00:00Z", "2026-01-07T00:00:00Z")
