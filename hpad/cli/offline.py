@@ -55,6 +55,13 @@ async def adapter(source: SourceSettings, make: plugins.Contexts) -> AsyncIterat
     Raises AdapterError if it cannot be built or closed. Removes the source's secrets from an AdapterError that the
     block raises.
     """
+    async with redacted_adapter(source, make) as (built, _):
+        yield built
+
+
+@asynccontextmanager
+async def redacted_adapter(source: SourceSettings, make: plugins.Contexts) -> AsyncIterator[tuple[Adapter, Redactor]]:
+    """Builds the adapter of one source as `adapter` does, and yields it with what removes the source's secrets."""
     redactor = Redactor(source.settings)
     try:
         loaded = await plugins.load(source.adapter)
@@ -64,7 +71,7 @@ async def adapter(source: SourceSettings, make: plugins.Contexts) -> AsyncIterat
             with redactor.active():
                 built = plugins.instance(source, loaded, context)
                 await plugins.prepare(source, built, context)
-                yield built
+                yield built, redactor
                 await _close(source, built, context.log)
         finally:
             await context.http.close()

@@ -2,13 +2,13 @@
 
 import argparse
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from hpad.adapter import EXTERNAL, OBJECT, PODS, AdapterError, HPAIdentity, PastPromQL, Query
+from hpad.adapter import EXTERNAL, OBJECT, PODS, Adapter, AdapterError, HPAIdentity, PastPromQL, Query
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.api.selector import Selector
@@ -122,41 +122,39 @@ def _one(
 
 async def _answers(asked: Sequence[_Asked], make: plugins.Contexts, window: timedelta) -> dict[Place, PastPromQL]:
     """Returns the answers of one source."""
-    found, failed, last = dict[Place, PastPromQL](), 0.0, PastPromQL()
-    for each in asked:
-        began = make.clock.monotonic()
-        if each.problem:
-            found[each.place] = PastPromQL(problem=each.problem)
-            continue
-        if failed < _LONGEST:
-            last = await _answer(each.request, make, window)
-            failed += make.clock.monotonic() - began if last.problem else 0.0
-        found[each.place] = last
+    found = {each.place: PastPromQL(problem=each.problem) for each in asked if each.problem}
+    left, source = [each for each in asked if not each.problem], asked[0].request.source
+    try:
+        async with offline.redacted_adapter(source, make) as (adapter, redactor):
+            async for place, answer in _answered(adapter, left, make, window):
+                found[place] = msgspec.structs.replace(answer, problem=redactor(answer.problem))
+    except AdapterError as error:
+        return {each.place: PastPromQL(problem=error.message) for each in left} | found
     return found
 
 
-async def _answer(request: MetricRequest, make: plugins.Contexts, window: timedelta) -> PastPromQL:
-    source = request.source
-    try:
-        # Built for each metric: its errors lose the secrets of the source where its block ends.
-        async with offline.adapter(source, make) as adapter:
-            past: Any = getattr(adapter, "past", None)
-            if past is None:
-                return PastPromQL(problem=_unknown(source))
-            return await _asked_for(past, metric_request.for_hpa(adapter, request), window)
-    except AdapterError as error:
-        return PastPromQL(problem=error.message)
+async def _answered(
+    adapter: Adapter, asked: Sequence[_Asked], make: plugins.Contexts, window: timedelta
+) -> AsyncIterator[tuple[Place, PastPromQL]]:
+    past: Any = getattr(adapter, "past", None)
+    failed, last = 0.0, PastPromQL(problem=_unknown(asked[0].request.source) if asked else "")
+    for each in asked:
+        began = make.clock.monotonic()
+        if past is not None and failed < _LONGEST:
+            last = await _asked_for(past, metric_request.for_hpa(adapter, each.request), window)
+            failed += make.clock.monotonic() - began if last.problem else 0.0
+        yield each.place, last
 
 
 async def _asked_for(past: Any, query: Query, window: timedelta) -> PastPromQL:
     try:
         answer = await past(query, window)
-    except AdapterError:
-        raise
+    except AdapterError as error:
+        return PastPromQL(problem=error.message)
     except Exception:  # noqa: BLE001 - foreign code may raise anything, and its text may hold a secret
-        raise AdapterError("its adapter raised an exception, a bug of the adapter", "bug") from None
+        return PastPromQL(problem="its adapter raised an exception, a bug of the adapter")
     if not isinstance(answer, PastPromQL) or not answer.values:
-        raise AdapterError("its adapter answered no PromQL, a bug of the adapter", "bug")
+        return PastPromQL(problem="its adapter answered no PromQL, a bug of the adapter")
     return answer
 
 
