@@ -7,13 +7,12 @@ from hpad.cli.output import counted
 from hpad.engine.render.text import BAD, GOOD, QUIET, STRONG, WARN, Line, Span, labelled, line, table
 from hpad.simulation.advice.assessment import Advice, Assessment, Facts, Level, SettingChange
 from hpad.simulation.advice.faults import Severity
-from hpad.simulation.advice.words import days, figures, hours, per_day, rounded, share, written
+from hpad.simulation.advice.words import days, figures, hours, often, rounded, share, written
 
 SEVERITIES: Final = {Severity.ERROR: BAD, Severity.WARNING: WARN, Severity.NOTE: QUIET}
 TRUST: Final = {Level.GOOD: GOOD, Level.FAIR: WARN, Level.POOR: BAD}
 _INDENT: Final = 2
 _WIDTH: Final = 9
-_DAY: Final = 86_400.0
 
 
 def lines(each: Assessment, price: float | None, *, queries: bool) -> Iterator[Line]:
@@ -61,14 +60,6 @@ def past(facts: Facts, price: float | None) -> Iterator[str]:
     for reason, seconds in facts.failing.items():
         if seconds:
             yield f"failing for {rounded(seconds)} ({reason})"
-
-
-def often(count: int, noun: str, seconds: float) -> str:
-    """Returns "12 rescales a day", or the number itself if it is of less than a day."""
-    if seconds < _DAY:
-        return counted(count, noun)
-    rate = per_day(count, seconds)
-    return f"{rate} {noun}{'' if rate == '1' else 's'} a day"
 
 
 def _advice(advice: Advice, verdict: str, price: float | None) -> Iterator[Line]:

@@ -7,7 +7,7 @@ from typing import Final
 from hpad.simulation.advice import rescales
 from hpad.simulation.advice.case import Case
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
-from hpad.simulation.advice.words import per_day, rounded
+from hpad.simulation.advice.words import often, rounded
 
 TEETH: Final = 8
 """Turns of a sawtooth, up and down: fewer are what a restless hour or a release looks like."""
@@ -52,12 +52,12 @@ def _flapping(case: Case, teeth: int) -> FoundFault:
     tooth = case.facts.sawtooth
     assert tooth is not None
     range_ = f"between {tooth.lowest} and {tooth.highest} replicas"
-    brief = f"up and down {per_day(teeth, case.facts.seconds)} times a day {range_}"
+    brief = f"up and down {often(teeth, 'time', case.facts.seconds)} {range_}"
     length = (tooth.end - tooth.begin).total_seconds()
     text = f"{brief}, the longest sawtooth {tooth.rescales} turns in {rounded(length)}"
     needed = [load for load in _loads(case) if load is not None]
     if needed:
-        text += f"; the load then was one for {_plain(min(needed))} to {_plain(max(needed))} replicas"
+        text += f"; the mean load then was worth {_plain(min(needed))} to {_plain(max(needed))} replicas"
     if _window(case) < _DEFAULT_WINDOW:
         text += f", and the scale-down window is {rounded(_window(case))}"
     return FoundFault(HpaFault.FLAPPING, Severity.WARNING, text, brief)
@@ -65,9 +65,9 @@ def _flapping(case: Case, teeth: int) -> FoundFault:
 
 def _short(case: Case) -> FoundFault:
     downs, regretted = len(rescales.scale_downs(case.legs)), case.facts.regretted
-    window, each = rounded(_window(case)), per_day(regretted, case.facts.seconds)
+    window, each = rounded(_window(case)), often(regretted, "time", case.facts.seconds)
     brief = f"the scale-down window of {window} is short: {regretted} of {downs} scale-downs were soon undone"
-    text = f"{brief}, within ten minutes, {each} times a day; a longer window would have kept the replicas"
+    text = f"{brief}, within ten minutes, {each}; a longer window would have kept the replicas"
     return FoundFault(HpaFault.WINDOW_SHORT, Severity.WARNING, text, brief)
 
 

@@ -125,9 +125,8 @@ def _known(facts: Facts, price: float | None) -> Iterator[tuple[str, str]]:
 def _rescales(facts: Facts) -> str:
     if not facts.rescales:
         return "none"
-    text = (
-        f"{words.per_day(facts.rescales, facts.seconds)} a day; {facts.flaps:,} flap{'' if facts.flaps == 1 else 's'}"
-    )
+    often = words.often(facts.rescales, "rescale", facts.seconds)
+    text = f"{often}; {facts.flaps:,} flap{'' if facts.flaps == 1 else 's'}"
     if not facts.regretted:
         return text
     return f"{text}; {facts.regretted:,} scale-downs taken back within ten minutes"

@@ -6,7 +6,7 @@ from hpad.engine.words import replicas
 from hpad.simulation.advice.assessment import Facts, Level, ModelTrust
 from hpad.simulation.advice.choice import Choice
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
-from hpad.simulation.advice.words import days, per_day, share
+from hpad.simulation.advice.words import days, often, share
 
 LONGEST: Final = 100
 """Characters of a line, where its parts allow it."""
@@ -62,4 +62,4 @@ def _counts(facts: Facts) -> str:
 def _rescales(facts: Facts) -> str:
     if not facts.rescales:
         return "no rescales"
-    return f"{per_day(facts.rescales, facts.seconds)} rescales a day"
+    return often(facts.rescales, "rescale", facts.seconds)

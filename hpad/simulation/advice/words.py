@@ -43,6 +43,14 @@ def per_day(count: int, seconds: float) -> str:
     return f"{found:.0f}" if found >= 10 else f"{found:.1f}".removesuffix(".0")
 
 
+def often(count: int, noun: str, seconds: float) -> str:
+    """Returns "12 rescales a day", or the number itself if it is of less than a day."""
+    if seconds < _DAY:
+        return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    rate = per_day(count, seconds)
+    return f"{rate} {noun}{'' if rate == '1' else 's'} a day"
+
+
 def rounded(seconds: float) -> str:
     """Returns a duration, in days from two days on, in whole minutes if it is longer than ten."""
     if seconds >= 2 * _DAY:
