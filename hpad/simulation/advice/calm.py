@@ -7,6 +7,7 @@ from typing import Final
 from hpad.simulation.advice import rescales
 from hpad.simulation.advice.case import Case
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.record import is_total
 from hpad.simulation.advice.words import often, rounded
 
 TEETH: Final = 8
@@ -23,6 +24,8 @@ ASKED: Final = 0.6
 """A load whose mean moves by this part of a sawtooth asks for it."""
 _SMOOTH: Final = 300.0
 _DEFAULT_WINDOW: Final = 300.0
+_NEIGHBOURS: Final = 0.1
+"""The part of the count, or one replica, by which a count goes up and down between the two that bracket a load."""
 
 
 def restless(case: Case) -> Iterator[FoundFault]:
@@ -60,7 +63,8 @@ def _flapping(case: Case, teeth: int) -> FoundFault:
         text += f"; the mean load then was worth {_plain(min(needed))} to {_plain(max(needed))} replicas"
     if _window(case) < _DEFAULT_WINDOW:
         text += f", and the scale-down window is {rounded(_window(case))}"
-    return FoundFault(HpaFault.FLAPPING, Severity.WARNING, text, brief)
+    near = tooth.highest - tooth.lowest <= max(1, _NEIGHBOURS * tooth.highest)
+    return FoundFault(HpaFault.FLAPPING, _severity(case) if near else Severity.WARNING, text, brief)
 
 
 def _short(case: Case) -> FoundFault:
@@ -68,7 +72,17 @@ def _short(case: Case) -> FoundFault:
     window, each = rounded(_window(case)), often(regretted, "time", case.facts.seconds)
     brief = f"the scale-down window of {window} is short: {regretted} of {downs} scale-downs were soon undone"
     text = f"{brief}, within ten minutes, {each}; a longer window would have kept the replicas"
-    return FoundFault(HpaFault.WINDOW_SHORT, Severity.WARNING, text, brief)
+    return FoundFault(HpaFault.WINDOW_SHORT, _severity(case), text, brief)
+
+
+def _severity(case: Case) -> Severity:
+    """Returns how much removals that are regretted matter.
+
+    A backlog answers to the count: with fewer workers it grows until one more is asked for, with any window. Where its
+    rates are not known, nothing shows that a longer window would have kept them.
+    """
+    unknown = (is_total(metric) and name not in case.past.queues for name, metric in case.metrics.items())
+    return Severity.NOTE if all(unknown) else Severity.WARNING
 
 
 def _window(case: Case) -> float:

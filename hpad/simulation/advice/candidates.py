@@ -26,6 +26,7 @@ from hpad.simulation.advice.comparison import whole
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.leap import DOWN_WINDOW, UP_POLICIES, UP_WINDOW
 from hpad.simulation.advice.load_model import LoadModel
+from hpad.simulation.advice.record import is_total
 from hpad.simulation.advice.rerun import Rerun
 from hpad.simulation.history import named
 
@@ -122,6 +123,12 @@ class Situation(NamedTuple):
         """Whether fewer rescales are looked for."""
         often = self.figures.flaps * _DAY >= FLAPS * self.figures.seconds
         return often or bool(self.faults & {HpaFault.FLAPPING, HpaFault.WINDOW_SHORT})
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether a metric may be a backlog whose rates are not known."""
+        pairs = zip(named(self.model.hpa), compiled_spec(self.model.hpa).metrics, strict=True)
+        return any(is_total(metric) and name not in self.model.past.queues for name, metric in pairs)
 
     def held(self, path: str) -> bool:
         """Whether a window or policy of the spec held the count for a while."""
@@ -261,12 +268,18 @@ def _quantity(metric: CompiledMetric, milli: int) -> str:
 
 
 def _windows(found: Situation) -> Iterator[SettingCandidate]:
-    """Yields longer windows of scale-downs for an HPA that is restless, and the usual one for a longer one."""
+    """Yields longer windows of scale-downs for an HPA that is restless, and the usual one for a longer one.
+
+    A backlog whose rates are not known gets no longer one: the model takes it for a load that does not answer to the
+    count, and it would promise a calm that no window gives.
+    """
     behavior = compiled_spec(found.model.hpa).behavior
     usual = round(found.model.options.tunables.downscale_stabilization.total_seconds())
     window = usual if behavior is None else _seconds(behavior.down.window, usual)
     mends: tuple[HpaFault, ...] = (HpaFault.WINDOW_USELESS,)
     lengths = [_USUAL] if window > _USUAL and found.held(DOWN_WINDOW) else []
+    if found.restless and found.has_backlog:
+        return
     if found.restless:
         mends = (HpaFault.WINDOW_SHORT, HpaFault.FLAPPING)
         lengths = [each for each in _WINDOWS if each > window]

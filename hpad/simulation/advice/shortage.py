@@ -46,12 +46,23 @@ ABOVE_OFTEN: Final = 0.10
 def at_maximum(case: Case) -> Iterator[FoundFault]:
     """Yields that the maximum keeps the load above its goal; as a note that there is no room left."""
     record, facts = case.record, case.facts
-    starved = [each and reads for each, reads in zip(own.starved(record), case.reads, strict=True)]
+    present = [high in (None, case.spec.max_replicas) for high in record.highest]
+    every = [each and reads for each, reads in zip(own.starved(record), case.reads, strict=True)]
+    starved = [each and now for each, now in zip(every, present, strict=True)]
+    full = [each and now for each, now in zip(own.at_maximum(record), present, strict=True)]
     seconds, longest = record.time(starved), record.longest(starved)
     if seconds >= max(LEAST, STARVED * facts.seconds) or longest >= LONG:
         yield _starved(case, starved, seconds, longest)
-    elif facts.at_maximum >= max(LEAST, FULL * facts.seconds):
-        yield from _full(case)
+    elif record.time(full) >= max(LEAST, FULL * facts.seconds):
+        yield from _full(case, full)
+    elif (former := record.time([each and not now for each, now in zip(every, present, strict=True)])) >= LEAST:
+        yield _formerly(case, former)
+
+
+def _formerly(case: Case, seconds: float) -> FoundFault:
+    """Returns the note on a maximum that has been changed since."""
+    text = f"at its maximum of then for {rounded(seconds)} before that was changed to {case.spec.max_replicas}"
+    return FoundFault(HpaFault.AT_MAXIMUM, Severity.NOTE, text, text)
 
 
 def _starved(case: Case, starved: Moments, seconds: float, longest: float) -> FoundFault:
@@ -64,17 +75,16 @@ def _starved(case: Case, starved: Moments, seconds: float, longest: float) -> Fo
     return FoundFault(HpaFault.AT_MAXIMUM, Severity.ERROR if severe else Severity.WARNING, text, brief)
 
 
-def _full(case: Case) -> Iterator[FoundFault]:
+def _full(case: Case, full: Moments) -> Iterator[FoundFault]:
     facts, high = case.facts, case.spec.max_replicas
-    brief = (
-        f"at the maximum of {high} for {rounded(facts.at_maximum)}, {percent(case.share(facts.at_maximum))} of the time"
-    )
+    seconds, longest = case.record.time(full), case.record.longest(full)
+    brief = f"at the maximum of {high} for {rounded(seconds)}, {percent(case.share(seconds))} of the time"
     if facts.above_goal is not None:
         text = f"{brief}, within its goals: there is no room for more load"
         yield FoundFault(HpaFault.AT_MAXIMUM, Severity.NOTE, text, brief)
         return
-    text = f"{brief}, {rounded(facts.longest_at_maximum)} without a break; what the metrics asked for is not known"
-    mostly = case.share(facts.at_maximum) >= FULL_MOSTLY
+    text = f"{brief}, {rounded(longest)} without a break; what the metrics asked for is not known"
+    mostly = case.share(seconds) >= FULL_MOSTLY
     yield FoundFault(HpaFault.AT_MAXIMUM, Severity.WARNING if mostly else Severity.NOTE, text, brief)
 
 

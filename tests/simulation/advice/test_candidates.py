@@ -97,6 +97,14 @@ def test_a_slow_queue_with_known_rates_gets_fewer_messages_per_replica() -> None
     assert {each.mends[0] for each in found} == {HpaFault.QUEUE_SLOW}
 
 
+def test_a_backlog_without_known_rates_gets_no_longer_window() -> None:
+    load = noisy(daily(150, 900), 0.3)
+    queue, service = (spec(metric, low=2, high=40) for metric in (external("jobs", averageValue="30"), goal(60)))
+    restless = (HpaFault.WINDOW_SHORT,)
+    assert not [each for each in words(tried(lived(queue, load, days=1), *restless)) if "window" in each]
+    assert [each for each in words(tried(lived(service, load, days=1), *restless)) if "window" in each]
+
+
 def test_paths_are_those_of_the_spec_where_another_metric_is_left_out() -> None:
     past = painted(spec(external("jobs", averageValue="30"), goal(30), low=2, high=9), [6.0] * DAY, {"cpu": 25.0})
     assert {each.changes[0].path for each in tried(past)} == {"spec.metrics[1].resource.target.averageUtilization"}

@@ -93,6 +93,25 @@ def test_how_long_at_the_maximum(minutes: int, value: float, severity: Severity 
     assert [each.severity for each in faults(past)] == ([] if severity is None else [severity])
 
 
+def test_a_maximum_that_was_raised_is_a_note() -> None:
+    # Until noon of the third day the maximum is 4, and 8 replicas would be needed; with 12 all is well.
+    early = [index < 3600 for index in range(WEEK)]
+    counts = [4.0 if each else 8.0 for each in early]
+    values = [120.0 if each else 60.0 for each in early]
+    maximum = [4.0 if each else 12.0 for each in early]
+    (found,) = faults(painted(spec(CPU, low=2, high=12), counts, {"cpu": values}, maximum=maximum))
+    assert (found.fault, found.severity) == (HpaFault.AT_MAXIMUM, Severity.NOTE)
+    assert found.text == "at its maximum of then for 2.5d before that was changed to 12"
+
+
+def test_a_backlog_that_goes_between_two_counts_is_a_note() -> None:
+    counts = _every(60, [2] * 5, 3)
+    rules = {"scaleDown": {"stabilizationWindowSeconds": 60}}
+    found = faults(painted(spec(QUEUE, low=2, high=20, behavior=rules), counts))
+    assert found
+    assert {each.severity for each in found} == {Severity.NOTE}
+
+
 def test_at_a_maximum_whose_metrics_are_not_known() -> None:
     past = painted(spec(QUEUE, high=10), [10] * WEEK)
     found = _first(past)
