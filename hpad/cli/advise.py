@@ -29,10 +29,11 @@ from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
 from hpad.records.format import RecordingError
 from hpad.settings import Settings, SettingsError
-from hpad.simulation.advice import fleet, page
+from hpad.simulation.advice import fleet
 from hpad.simulation.advice.assessment import AdviceOptions, Assessment
 from hpad.simulation.advice.fleet import FleetError, NotAssessed
-from hpad.simulation.advice.page import PageHeader
+from hpad.simulation.advice.pages import page
+from hpad.simulation.advice.pages.page import PageHeader
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.history import HistoryError
 

@@ -18,9 +18,9 @@ from hpad.manifests import documents
 from hpad.manifests import hpas as loading
 from hpad.manifests.documents import Document
 from hpad.settings import Settings
-from hpad.simulation.advice import comparison
 from hpad.simulation.advice.assessment import AdviceOptions, Figures
-from hpad.simulation.advice.comparison import ChangedPast, ChangeOutcome, Compared, unknown
+from hpad.simulation.advice.choosing import comparison
+from hpad.simulation.advice.choosing.comparison import ChangedPast, ChangeOutcome, Compared, unknown
 from hpad.simulation.advice.fleet import spread
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.words import figures

@@ -111,8 +111,8 @@ def _queried(
     only: Collection[Key] | None,
 ) -> PastSource:
     # Imported late: these load requests.
-    from hpad.simulation.advice import reading, series_file
-    from hpad.simulation.advice.series import DEFAULT
+    from hpad.simulation.advice.reading import reading, series_file
+    from hpad.simulation.advice.reading.series import DEFAULT
     from hpad.simulation.prometheus import QueriedPrometheus
 
     series = DEFAULT if args.series is None else series_file.read_file(args.series)
@@ -136,7 +136,7 @@ def _without_user(url: str) -> str:
 
 
 def _recorded(args: argparse.Namespace, span: LookedAt, only: Collection[Key] | None) -> PastSource:
-    from hpad.simulation.advice import own_history
+    from hpad.simulation.advice.reading import own_history
 
     for flag, given in (("-f", args.filename), ("--series", args.series), ("--resume", args.resume)):
         if given:

@@ -24,7 +24,7 @@ from hpad.records.format import RecordingError, decode_scenario
 from hpad.records.spec_changes import Change, ChangeError
 from hpad.settings import Settings, SettingsError
 from hpad.simulation import backtest, figures, history
-from hpad.simulation.advice.own_history import recorded_pasts
+from hpad.simulation.advice.reading.own_history import recorded_pasts
 from hpad.simulation.backtest import Candidate, Goal, Result
 from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory
 from hpad.simulation.metric_charts import MetricChart, metric_charts

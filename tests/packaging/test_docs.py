@@ -14,8 +14,8 @@ import yaml
 from hpad.adapter import Query
 from hpad.cli import main
 from hpad.engine import annotations
-from hpad.simulation.advice import series_file
-from hpad.simulation.advice.series import EXPRESSIONS, SeriesLabels
+from hpad.simulation.advice.reading import series_file
+from hpad.simulation.advice.reading.series import EXPRESSIONS, SeriesLabels
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("", "docs/", "config/*/", "tests/", "tests/*/", "tools/*/")

@@ -1,8 +1,11 @@
 """From the past of one HPA to all that is said of it."""
 
-from hpad.simulation.advice import choice, facts, findings, rerun, trust, verdict
+from hpad.simulation.advice import facts, verdict
 from hpad.simulation.advice.assessment import AdviceOptions, Assessment, Level
-from hpad.simulation.advice.chart import chart_of
+from hpad.simulation.advice.choosing import choice
+from hpad.simulation.advice.finding import findings
+from hpad.simulation.advice.model import rerun, trust
+from hpad.simulation.advice.pages.chart import chart_of
 from hpad.simulation.advice.past import HpaPast
 
 

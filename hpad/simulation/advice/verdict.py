@@ -4,7 +4,7 @@ from typing import Final
 
 from hpad.engine.words import replicas
 from hpad.simulation.advice.assessment import Facts, Level, ModelTrust
-from hpad.simulation.advice.choice import Choice
+from hpad.simulation.advice.choosing.choice import Choice
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.words import days, often, share
 

@@ -10,10 +10,10 @@ from support.engine import external, pods_metric, resource
 from hpad.engine.view import Tunables
 from hpad.simulation.advice import facts
 from hpad.simulation.advice.assessment import AdviceOptions
-from hpad.simulation.advice.candidates import MOST, SettingCandidate, Situation, candidates
+from hpad.simulation.advice.choosing.candidates import MOST, SettingCandidate, Situation, candidates
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.model.rerun import LoadModel, rerun
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.rerun import LoadModel, rerun
 from hpad.simulation.backlog import Rates
 
 CPU = resource("cpu", averageUtilization=50)

@@ -10,11 +10,12 @@ from support.advice_pasts import DAY, HOUR, MINUTE, bursts, daily, flat, lived, 
 from support.engine import external, object_metric, pods_metric, resource
 
 from hpad.engine.view import Tunables
-from hpad.simulation.advice import facts, findings
+from hpad.simulation.advice import facts
 from hpad.simulation.advice.assessment import Figures, Level, ModelTrust
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.finding import findings
+from hpad.simulation.advice.model.rerun import Rerun
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.rerun import Rerun
 
 FAIR = ModelTrust(0.9, Level.FAIR, "")
 ALSO = {

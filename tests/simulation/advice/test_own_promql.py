@@ -6,10 +6,10 @@ import pytest
 from support.simulations import BACKLOG, hpa
 
 from hpad.api.sample import PastPromQL
-from hpad.simulation.advice.answers import Answers
-from hpad.simulation.advice.hpa_status import StatusReader
-from hpad.simulation.advice.metric_values import MetricReader, MetricValues
-from hpad.simulation.advice.series import DEFAULT
+from hpad.simulation.advice.reading.answers import Answers
+from hpad.simulation.advice.reading.hpa_status import StatusReader
+from hpad.simulation.advice.reading.metric_values import MetricReader, MetricValues
+from hpad.simulation.advice.reading.series import DEFAULT
 from hpad.simulation.backlog import Rates
 from hpad.simulation.prometheus import QueriedPrometheus
 from hpad.simulation.range_query import FoundSeries, TimeGrid

@@ -16,7 +16,7 @@ from support.browser import Page
 from hpad.api.metadata import Key
 from hpad.simulation.advice.assessment import Assessment
 from hpad.simulation.advice.faults import HpaFault, Severity
-from hpad.simulation.advice.page import PageHeader, page, sentence
+from hpad.simulation.advice.pages.page import PageHeader, page, sentence
 from hpad.simulation.advice.past import MetricReading
 from hpad.simulation.advice.summary import summed
 

@@ -9,9 +9,9 @@ from support.engine import external, resource
 
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.assessment import AdviceOptions
-from hpad.simulation.advice.course import Course, Needs, figures
+from hpad.simulation.advice.model.course import Course, Needs, figures
+from hpad.simulation.advice.model.rerun import LoadModel, Rerun, rerun
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.rerun import LoadModel, Rerun, rerun
 from hpad.simulation.backlog import Rates
 
 DAY = 86_400.0

@@ -8,8 +8,8 @@ import pytest
 
 from hpad.api.hpa import CrossVersionObjectReference
 from hpad.api.metadata import Key
-from hpad.simulation.advice import series_file
-from hpad.simulation.advice.series import DEFAULT, EXPRESSIONS, OF_HPAS, QueueExpressions, Series, SeriesLabels
+from hpad.simulation.advice.reading import series_file
+from hpad.simulation.advice.reading.series import DEFAULT, EXPRESSIONS, OF_HPAS, QueueExpressions, Series, SeriesLabels
 from hpad.simulation.history import HistoryError
 
 KEYS = [Key("shop", "web"), Key("shop", "cart.v1"), Key("blog", "web")]

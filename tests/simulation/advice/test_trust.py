@@ -8,8 +8,8 @@ from support.advice_pasts import painted, spec
 from support.engine import resource
 
 from hpad.simulation.advice.assessment import Figures, Level
-from hpad.simulation.advice.rerun import Rerun
-from hpad.simulation.advice.trust import compared, judged
+from hpad.simulation.advice.model.rerun import Rerun
+from hpad.simulation.advice.model.trust import compared, judged
 
 MINUTES = 3 * 1440
 HPA = spec(resource("cpu", averageUtilization=60), low=1, high=40)

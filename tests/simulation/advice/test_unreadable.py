@@ -12,11 +12,11 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.cli import advise_json, advise_text
 from hpad.cli.advise_report import FleetAdvice
 from hpad.engine.view import Tunables
-from hpad.simulation.advice import page
 from hpad.simulation.advice.assess import assess
 from hpad.simulation.advice.assessment import AdviceOptions, Assessment, Level
 from hpad.simulation.advice.faults import HpaFault
-from hpad.simulation.advice.page import PageHeader
+from hpad.simulation.advice.pages import page
+from hpad.simulation.advice.pages.page import PageHeader
 from hpad.simulation.advice.past import HpaPast, MetricReading
 from hpad.simulation.history import REPLICAS
 

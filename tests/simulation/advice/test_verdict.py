@@ -8,12 +8,13 @@ from support.advice_cast import CPU, FAULTY, GOOD, WEEK, past_of
 from support.advice_pasts import painted, spec
 
 from hpad.engine.view import Tunables
-from hpad.simulation.advice import facts, findings, verdict
+from hpad.simulation.advice import facts, verdict
 from hpad.simulation.advice.assessment import Advice, Figures, Level, ModelTrust, SettingChange
-from hpad.simulation.advice.choice import Choice
+from hpad.simulation.advice.choosing.choice import Choice
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.finding import findings
+from hpad.simulation.advice.model.rerun import Rerun
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.rerun import Rerun
 
 GOOD_MODEL = ModelTrust(0.95, Level.GOOD, "")
 POOR = ModelTrust(0.3, Level.POOR, "")

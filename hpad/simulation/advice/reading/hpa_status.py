@@ -8,9 +8,9 @@ from hpad.api.hpa import HorizontalPodAutoscaler, titled
 from hpad.api.metadata import Key
 from hpad.api.text import quoted, shown
 from hpad.engine.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
-from hpad.simulation.advice.answers import Answers
 from hpad.simulation.advice.past import Column
-from hpad.simulation.advice.series import Series
+from hpad.simulation.advice.reading.answers import Answers
+from hpad.simulation.advice.reading.series import Series
 from hpad.simulation.history import HistoryError
 from hpad.simulation.range_query import FoundSeries, TimeGrid
 

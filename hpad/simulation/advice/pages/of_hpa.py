@@ -14,7 +14,7 @@ from hpad.simulation.advice.assessment import (
     Sawtooth,
     SettingChange,
 )
-from hpad.simulation.advice.page_table import FINE, anchor, mark, name
+from hpad.simulation.advice.pages.table import FINE, anchor, mark, name
 from hpad.simulation.advice.past import MetricReading
 from hpad.simulation.advice.summary import severity
 from hpad.simulation.curves import ADVISED, MODELLED, RECORDED, ReplicaCurve

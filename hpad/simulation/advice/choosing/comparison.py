@@ -10,10 +10,10 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.engine.spec import CompiledMetric, compiled_spec
 from hpad.engine.words import percent
-from hpad.simulation.advice import trust
 from hpad.simulation.advice.assessment import AdviceOptions, Figures, Level, ModelTrust
+from hpad.simulation.advice.model import trust
+from hpad.simulation.advice.model.rerun import LoadModel, Rerun, rerun
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.rerun import LoadModel, Rerun, rerun
 
 _OVERLOAD: Final = 0.002
 """The share of the time by which overload may grow: as much is chance in a week."""

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from hpad.engine.words import percent
 from hpad.simulation.advice.assessment import Level, ModelTrust
+from hpad.simulation.advice.model.rerun import Rerun
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.rerun import Rerun
 from hpad.simulation.advice.words import days, per_day
 from hpad.simulation.history import REPLICAS, STALE_STEPS
 

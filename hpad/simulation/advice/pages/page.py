@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from hpad.engine.words import percent
-from hpad.simulation.advice import page_hpa, page_table, words
+from hpad.simulation.advice import words
 from hpad.simulation.advice.assessment import Assessment
 from hpad.simulation.advice.faults import Severity
-from hpad.simulation.advice.page_table import link
+from hpad.simulation.advice.pages import of_hpa, table
+from hpad.simulation.advice.pages.table import link
 from hpad.simulation.advice.summary import (
     FleetSummary,
     at_risk,
@@ -53,12 +54,12 @@ def _body(assessments: Sequence[Assessment], header: PageHeader) -> Iterator[str
     yield "<main>\n"
     yield from _tiles(found, header.price)
     yield from _lists(assessments, header.price)
-    yield from page_table.table(assessments, header.price)
+    yield from table.table(assessments, header.price)
     yield from _skipped(header.skipped)
     if assessments:
         yield '<section class="hpas" aria-labelledby="each"><div><h2 id="each">Each HPA</h2></div>\n'
         for each in assessments:
-            yield from page_hpa.block(each, header.price)
+            yield from of_hpa.block(each, header.price)
         yield "</section>\n"
     yield "</main>\n"
     yield (

@@ -8,9 +8,9 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.clock import MICROSECOND
 from hpad.engine.spec import compiled_spec
 from hpad.simulation.advice.assessment import Curve, Figures
-from hpad.simulation.advice.course import Course, figures
-from hpad.simulation.advice.leap import LeapRun
-from hpad.simulation.advice.load_model import LoadModel, is_shared, reduced
+from hpad.simulation.advice.model.course import Course, figures
+from hpad.simulation.advice.model.leap import LeapRun
+from hpad.simulation.advice.model.load_model import LoadModel, is_shared, reduced
 from hpad.simulation.history import named
 from hpad.simulation.past import PastModel
 from hpad.simulation.run import BEYOND

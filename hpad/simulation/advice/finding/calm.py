@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from hpad.simulation.advice import rescales
-from hpad.simulation.advice.case import Case
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.record import is_total
 from hpad.simulation.advice.words import often, rounded
 

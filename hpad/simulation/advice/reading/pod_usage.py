@@ -16,8 +16,8 @@ from hpad.api.sample import CONTAINER_RESOURCE
 from hpad.api.text import quoted
 from hpad.engine.annotations import PLAIN
 from hpad.engine.spec import CompiledMetric
-from hpad.simulation.advice.answers import Answers
-from hpad.simulation.advice.series import Series
+from hpad.simulation.advice.reading.answers import Answers
+from hpad.simulation.advice.reading.series import Series
 from hpad.simulation.range_query import FoundSeries, TimeGrid
 
 _LOOKED_AT: Final = 24 * 3600.0

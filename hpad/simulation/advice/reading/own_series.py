@@ -12,11 +12,11 @@ from hpad.api.metadata import Key
 from hpad.engine.conditions import SCALING_ACTIVE
 from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
 from hpad.engine.stage import INVALID_METRICS, TARGET_UNREADABLE
-from hpad.simulation.advice.answers import Answers
-from hpad.simulation.advice.hpa_status import HpaStatus, StatusReader, merged
 from hpad.simulation.advice.past import Column
+from hpad.simulation.advice.reading.answers import Answers
+from hpad.simulation.advice.reading.hpa_status import HpaStatus, StatusReader, merged
+from hpad.simulation.advice.reading.series import EXPRESSIONS, Series, SeriesLabels
 from hpad.simulation.advice.record import is_total
-from hpad.simulation.advice.series import EXPRESSIONS, Series, SeriesLabels
 from hpad.simulation.history import named
 from hpad.simulation.range_query import TimeGrid
 

@@ -12,7 +12,7 @@ from hpad.api import duration
 from hpad.api.problem import Invalid, Problem, problems_of
 from hpad.api.text import meant, shown
 from hpad.manifests import documents
-from hpad.simulation.advice.series import (
+from hpad.simulation.advice.reading.series import (
     DEFAULT,
     EXPRESSIONS,
     HPAS,

@@ -14,9 +14,9 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.engine.annotations import PLAIN
 from hpad.engine.spec import UTILIZATION, VALUE, CompiledMetric, compiled_spec
 from hpad.simulation.advice.assessment import AdviceOptions
-from hpad.simulation.advice.course import Needs
 from hpad.simulation.advice.demand import allowed
-from hpad.simulation.advice.leap import NEVER, Plan
+from hpad.simulation.advice.model.course import Needs
+from hpad.simulation.advice.model.leap import NEVER, Plan
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.words import days
 from hpad.simulation.backlog import Backlog

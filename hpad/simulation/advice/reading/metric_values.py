@@ -8,12 +8,12 @@ from hpad.api.metadata import Key
 from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, RESOURCE, PastPromQL
 from hpad.api.text import quoted
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, VALUE, CompiledMetric, compiled_spec
-from hpad.simulation.advice.answers import Answers
-from hpad.simulation.advice.hpa_status import StatusReader, merged
-from hpad.simulation.advice.own_series import SOURCE, OwnSeriesReader
 from hpad.simulation.advice.past import Column, MetricReading
-from hpad.simulation.advice.pod_usage import PodUsage
-from hpad.simulation.advice.series import QueueExpressions, Series
+from hpad.simulation.advice.reading.answers import Answers
+from hpad.simulation.advice.reading.hpa_status import StatusReader, merged
+from hpad.simulation.advice.reading.own_series import SOURCE, OwnSeriesReader
+from hpad.simulation.advice.reading.pod_usage import PodUsage
+from hpad.simulation.advice.reading.series import QueueExpressions, Series
 from hpad.simulation.backlog import Rates
 from hpad.simulation.history import named
 from hpad.simulation.range_query import FoundSeries, QueryError, TimeGrid

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from hpad.engine.view import Tunables
-from hpad.simulation.advice import broken, calm, shortage, waste
 from hpad.simulation.advice.assessment import Facts, ModelTrust
-from hpad.simulation.advice.case import Case
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.finding import broken, calm, shortage, waste
+from hpad.simulation.advice.finding.case import Case
+from hpad.simulation.advice.model.rerun import Rerun
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.record import record_of
-from hpad.simulation.advice.rerun import Rerun
 
 _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 _FINDERS: Final[Sequence[Callable[[Case], Iterator[FoundFault]]]] = (

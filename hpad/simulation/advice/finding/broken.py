@@ -6,11 +6,12 @@ from typing import Final
 from hpad.engine.annotations import PLAIN
 from hpad.engine.spec import UTILIZATION
 from hpad.engine.words import names, percent
-from hpad.simulation.advice import facts, shortage
-from hpad.simulation.advice.case import Case, amount
+from hpad.simulation.advice import facts
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.finding import shortage
+from hpad.simulation.advice.finding.case import Case, amount
+from hpad.simulation.advice.finding.shortage import FAR_ABOVE
 from hpad.simulation.advice.record import SCALING_ACTIVE
-from hpad.simulation.advice.shortage import FAR_ABOVE
 from hpad.simulation.advice.words import rounded
 
 MINUTE: Final = 60.0

@@ -11,9 +11,9 @@ from hpad.api import amounts
 from hpad.engine.spec import UTILIZATION, CompiledMetric, CompiledSpec, compiled_spec
 from hpad.simulation.advice import rescales
 from hpad.simulation.advice.assessment import Facts, ModelTrust
+from hpad.simulation.advice.model.rerun import Rerun
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.record import PastRecord, goal_of, is_total
-from hpad.simulation.advice.rerun import Rerun
 from hpad.simulation.history import named
 
 Moments = Sequence[bool | None]

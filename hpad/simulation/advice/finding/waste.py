@@ -10,8 +10,8 @@ from hpad.engine.spec import UTILIZATION
 from hpad.engine.words import percent
 from hpad.simulation.advice import facts as own
 from hpad.simulation.advice.assessment import Level
-from hpad.simulation.advice.case import Case
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.record import goal_of
 from hpad.simulation.advice.words import days, hours_only, rounded
 

@@ -1,0 +1,1 @@
+"""Faults that the past of an HPA shows."""
