@@ -92,6 +92,6 @@ def sums_of(found: FleetSummary, price: float | None) -> Iterator[str]:
     yield words.hours(found.replica_seconds, price)
     if found.saved:
         share = words.share(found.saved, found.replica_seconds)
-        yield f"advice saves {words.hours(found.saved, price)} ({share})"
+        yield f"advice saves {words.hours(found.saved, price, 'worth')} ({share})"
     if found.added:
         yield f"advice against overload adds {words.hours(found.added, price)}"

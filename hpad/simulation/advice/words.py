@@ -15,10 +15,10 @@ _SOME_DAYS: Final = 1.97
 """Two days, less what a reading lacks at its end."""
 
 
-def hours(replica_seconds: float, price: float | None = None) -> str:
-    """Returns replica-hours, with what they cost if the price is known."""
+def hours(replica_seconds: float, price: float | None = None, of_money: str = "for") -> str:
+    """Returns replica-hours, with what they cost if the price is known: "30 replica-hours for 1.20"."""
     text = f"{hours_only(replica_seconds)} replica-hours"
-    return text if price is None else f"{text} for {money(replica_seconds, price)}"
+    return text if price is None else f"{text} {of_money} {money(replica_seconds, price)}"
 
 
 def hours_only(replica_seconds: float) -> str:

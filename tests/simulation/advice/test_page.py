@@ -37,7 +37,7 @@ def test_the_fleet_in_one_sentence() -> None:
     ]
     assert sentence(summed(fleet), 0.5) == (
         "3 HPAs, 1 with faults, 2 with advice: 2,520 replica-hours for 1,260.00; "
-        "advice saves 168 replica-hours for 84.00 (6.7 %); advice against overload adds 42 replica-hours for 21.00."
+        "advice saves 168 replica-hours worth 84.00 (6.7 %); advice against overload adds 42 replica-hours for 21.00."
     )
     alone = "1 HPA, none with faults, none with advice: 840 replica-hours."
     assert sentence(summed(fleet[2:]), None) == alone
