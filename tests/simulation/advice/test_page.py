@@ -196,6 +196,24 @@ async def test_the_legend_tells_the_values_at_the_pointer(pages: browser.Browser
         assert "recorded 12" in await found.value(notes.format(2))
 
 
+async def test_the_policy_lets_no_other_script_run_and_nothing_be_loaded(
+    pages: browser.Browser, tmp_path: Path
+) -> None:
+    """Markup that got into the page in spite of all does nothing, and says nothing to anybody."""
+    file = tmp_path / "advice.html"
+    markup = (
+        "<script>document.title = 'run'</script><img src=http://127.0.0.1:9/ onerror=\"document.title = 'run'\">"
+        "<style>h1 { display: none }</style>"
+    )
+    await asyncio.to_thread(lambda: file.write_text(text([]).replace("</main>", f"{markup}</main>")))
+    found = await pages.page()
+    await found.open(f"file://{file}")
+    assert await found.value("document.title") == "Advice on HPAs"
+    assert await found.value("getComputedStyle(document.querySelector('h1')).display") != "none"
+    refused = " ".join(each for each in found.reported if "Content Security Policy" in each)
+    assert [kind for kind in ("script-src", "style-src", "img-src") if kind not in refused] == []
+
+
 async def test_without_scripts_everything_can_be_read(pages: browser.Browser, tmp_path: Path) -> None:
     async with opened(pages, tmp_path, advised_fleet.fleet()) as found:
         await found.send("Emulation.setScriptExecutionDisabled", {"value": True})
