@@ -1,4 +1,4 @@
-"""Graphs in the terminal and in the report: whole numbers for counts, and one scale for what is compared."""
+"""Graphs in the terminal: whole numbers for counts, and one scale for what is compared."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -9,7 +9,6 @@ import pytest
 
 from hpad import cli
 from hpad.cli import output
-from hpad.simulation import report
 
 BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -72,30 +71,6 @@ def test_graphs_of_a_backtest_share_scale_and_times(compared: list[str], capsys:
     assert TOP.findall(recorded) == TOP.findall(own) == [str(3 * row) for row in range(8, 0, -1)]
     axis = re.compile(r"┴[─┴]*\n.*")
     assert axis.findall(recorded)[0] == axis.findall(own)[0]
-
-
-def test_the_report_has_whole_counts_up_to_the_highest_curve(compared: list[str], tmp_path: Path) -> None:
-    file = tmp_path / "report.html"
-    assert cli.main([*compared, "--report", str(file)]) == 0
-    replicas, queue = re.findall(r"<svg.*?</svg>", file.read_text(), re.DOTALL)
-    assert re.findall(r'text-anchor="end">([^<]+)<', replicas) == ["0", "5", "10", "15", "20", "25"]
-    assert re.findall(r'text-anchor="end">([^<]+)<', queue) == ["0", "50", "100", "150", "200", "250"]
-
-
-@pytest.mark.parametrize(
-    ("values", "whole", "expected"),
-    [
-        ([], True, [0, 1]),
-        ([1.0], True, [0, 1]),
-        ([3.0], True, [0, 1, 2, 3]),
-        ([7.0, 2.0], True, [0, 2, 4, 6, 8]),
-        ([0.35], False, [0, 0.1, 0.2, 0.3, 0.4]),
-        ([-4.0, 3.0], False, [-4, -2, 0, 2, 4]),
-        ([23_000_000.0], False, [0, 5e6, 1e7, 1.5e7, 2e7, 2.5e7]),
-    ],
-)
-def test_ticks_of_the_report_are_round(values: list[float], whole: bool, expected: list[float]) -> None:
-    assert report._ticks(values, whole=whole) == pytest.approx(expected)
 
 
 def test_a_simulation_has_whole_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

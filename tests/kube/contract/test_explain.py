@@ -149,7 +149,7 @@ async def test_names_times_and_addresses_that_are_wrong(place: Place, tmp_path: 
         assert (status, err) == (
             2,
             "hpad: --at: 'yesterday' is not a time such as 02:40 (local time), 02:40Z (UTC), 2026-11-22T02:40:00Z,"
-            " or 10m (ago)\n",
+            " 10m or 7d (ago)\n",
         )
     status, _, err = await explain.run("web")
     assert status == 1
