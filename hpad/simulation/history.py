@@ -16,9 +16,11 @@ from typing import Final
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
 from hpad.engine.addresses import addresses
-from hpad.engine.spec import compiled_spec
+from hpad.engine.spec import AVERAGE_VALUE, CompiledMetric, compiled_spec
 
 REPLICAS: Final = "replicas"
+DAY: Final = 86_400.0
+"""Seconds."""
 STALE_STEPS: Final = 2.5
 """After so many steps without a later value, a value is no longer known."""
 
@@ -75,6 +77,11 @@ class LoadHistory:
 def named(hpa: HorizontalPodAutoscaler) -> tuple[str, ...]:
     """Returns the column of each metric of the HPA, in order."""
     return addresses(compiled_spec(hpa).metrics)
+
+
+def is_total(metric: CompiledMetric) -> bool:
+    """Whether the column of a metric is a total over all replicas, which does not fall as they grow."""
+    return not metric.of_pods and metric.kind == AVERAGE_VALUE
 
 
 def read_csv(path: Path) -> LoadHistory:

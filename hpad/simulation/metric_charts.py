@@ -5,8 +5,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, CompiledMetric, compiled_spec
-from hpad.simulation.history import REPLICAS, LoadHistory, named
+from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
+from hpad.simulation.history import REPLICAS, LoadHistory, is_total, named
 from hpad.simulation.thinning import Column, Extremes, extremes
 
 PERCENT: Final = "%"
@@ -48,25 +48,20 @@ class _Compared(NamedTuple):
     @property
     def goal(self) -> float | None:
         metric = self.metric
-        if metric.error is not None or (_is_total(metric) and not self.per_replica):
+        if metric.error is not None or (is_total(metric) and not self.per_replica):
             return None
         return float(metric.amount) if metric.kind == UTILIZATION else metric.amount / 1000
 
 
 def _compared(address: str, metric: CompiledMetric, load: LoadHistory) -> _Compared:
     column, counts = load.columns[address], load.columns.get(REPLICAS)
-    if counts is None or not _is_total(metric):
+    if counts is None or not is_total(metric):
         return _Compared(address, metric, column, per_replica=False)
     shared = [
         None if value is None or count is None else value / max(1.0, count)
         for value, count in zip(column, counts, strict=True)
     ]
     return _Compared(address, metric, shared, per_replica=True)
-
-
-def _is_total(metric: CompiledMetric) -> bool:
-    """Returns whether the values are a total, and the metric target is the part of one replica."""
-    return not metric.of_pods and metric.kind == AVERAGE_VALUE
 
 
 def _pressure(each: _Compared) -> float:

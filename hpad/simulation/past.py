@@ -25,7 +25,7 @@ from hpad.api.sample import (
     Sample,
 )
 from hpad.engine.shadow import Modelled, evenly
-from hpad.engine.spec import UTILIZATION, VALUE, CompiledMetric, compiled_spec
+from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
 from hpad.engine.view import View
 from hpad.records.format import Scenario
 from hpad.records.simulate import Simulation, after
@@ -33,7 +33,7 @@ from hpad.records.spec_changes import Change
 from hpad.simulation.backlog import Backlog, Rates
 from hpad.simulation.backtest import Result
 from hpad.simulation.fleet import Container, Fleet
-from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory, named
+from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory, is_total, named
 from hpad.simulation.outcome import FLAP, OutcomeTally, wanted
 
 SPAN: Final = timedelta(seconds=30)
@@ -90,7 +90,7 @@ class PastModel:
                 raise HistoryError(f"{text}; it has {', '.join(known)}")
 
     def _is_shared(self, column: str, metric: CompiledMetric) -> bool:
-        falls = metric.of_pods or metric.kind == VALUE or column in self._past.shared
+        falls = not is_total(metric) or column in self._past.shared
         return falls and column not in self.backlogs
 
     @property
@@ -165,7 +165,7 @@ def assumptions(
     for name, metric in zip(named(hpa), compiled_spec(hpa).metrics, strict=True):
         if name in backlogs:
             yield f"{name}: {backlogs[name].assumption}"
-        elif metric.of_pods or metric.kind == VALUE or name in shared:
+        elif not is_total(metric) or name in shared:
             yield f"{name}: its total over the recorded replicas is the load, which the simulated ones share evenly"
         else:
             yield f"{name}: does not depend on the replica count"

@@ -11,6 +11,7 @@ from hpad.api.metadata import Key
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.faults import FoundFault
 from hpad.simulation.advice.past import HpaPast, MetricReading
+from hpad.simulation.history import DAY
 from hpad.simulation.metric_charts import MetricChart
 from hpad.simulation.thinning import Steps
 
@@ -84,7 +85,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def days(self) -> float:
-        return self.seconds / 86_400
+        return self.seconds / DAY
 
     @property
     def rescales_per_day(self) -> float:

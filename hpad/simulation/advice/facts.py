@@ -12,8 +12,8 @@ from hpad.engine.view import Tunables
 from hpad.simulation.advice import rescales
 from hpad.simulation.advice.assessment import Curve, Facts
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.record import INSTANT, PastRecord, is_total, record_of
-from hpad.simulation.history import REPLICAS, named
+from hpad.simulation.advice.record import INSTANT, PastRecord, record_of
+from hpad.simulation.history import REPLICAS, is_total, named
 
 REACTION: Final = timedelta(minutes=3)
 """Replicas that the metrics ask for are there after this time if nothing holds them back.

@@ -14,11 +14,11 @@ from typing import Final, TypeVar
 from hpad.engine import schedule
 from hpad.engine.annotations import PLAIN
 from hpad.engine.propose import Tolerances
-from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, CompiledMetric, compiled_spec
+from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.demand import allowed
 from hpad.simulation.advice.past import Column, HpaPast
-from hpad.simulation.history import REPLICAS, STALE_STEPS, named
+from hpad.simulation.history import REPLICAS, STALE_STEPS, is_total, named
 
 T = TypeVar("T")
 
@@ -163,11 +163,6 @@ def _failing(reason: str, column: Column, counts: Sequence[int]) -> list[bool]:
 def goal_of(metric: CompiledMetric) -> float:
     """Returns the metric target: percent of the request, or whole units."""
     return float(metric.amount) if metric.kind == UTILIZATION else metric.amount / 1000
-
-
-def is_total(metric: CompiledMetric) -> bool:
-    """Whether the column of a metric is a total over all replicas, which does not fall as they grow."""
-    return not metric.of_pods and metric.kind == AVERAGE_VALUE
 
 
 def _ratios(metric: CompiledMetric, column: Column, counts: Sequence[int]) -> list[float | None]:

@@ -7,10 +7,10 @@ from hpad.simulation.advice.assessment import Facts, Level, ModelTrust
 from hpad.simulation.advice.choosing.choice import Choice
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.words import days, often, share
+from hpad.simulation.history import DAY
 
 LONGEST: Final = 100
 """Characters of a line, where its parts allow it."""
-A_DAY: Final = 86_400.0
 _WASTE: Final = frozenset({HpaFault.IDLE_MINIMUM, HpaFault.GOAL_LOW, HpaFault.WINDOW_USELESS, HpaFault.WINDOW_SHORT})
 """Faults of which the advice that mends them says all that there is to say."""
 
@@ -40,7 +40,7 @@ def _calm(facts: Facts, findings: tuple[FoundFault, ...], trust: ModelTrust) -> 
     if facts.above_goal is None:
         return f"its metrics are not readable: {_counts(facts)}, {_rescales(facts)}; nothing else is known"
     begin = f"does its job: {_counts(facts)}"
-    if facts.measured < A_DAY:
+    if facts.measured < DAY:
         return f"{begin}; only {days(facts.measured)} are known, a day is needed to tell idle replicas"
     above = (
         f"above goal {share(facts.above_goal, facts.seconds)} of the time" if facts.above_goal else "never above goal"

@@ -5,12 +5,10 @@ from typing import Any, Final
 
 from hpad.engine.words import percent, span
 from hpad.simulation.advice.assessment import Figures
+from hpad.simulation.history import DAY
 
-_DAY: Final = 86_400.0
 _SOME: Final = 600.0
 """Seconds from which on a duration has no seconds."""
-
-
 _SOME_DAYS: Final = 1.97
 """Two days, less what a reading lacks at its end."""
 
@@ -39,13 +37,13 @@ def share(seconds: float, of: float) -> str:
 
 def per_day(count: int, seconds: float) -> str:
     """Returns how often something happened a day."""
-    found = count * _DAY / seconds if seconds else 0.0
+    found = count * DAY / seconds if seconds else 0.0
     return f"{found:.0f}" if found >= 10 else f"{found:.1f}".removesuffix(".0")
 
 
 def often(count: int, noun: str, seconds: float) -> str:
     """Returns "12 rescales a day", or the number itself if it is of less than a day."""
-    if seconds < _DAY:
+    if seconds < DAY:
         return f"{count:,} {noun}{'' if count == 1 else 's'}"
     rate = per_day(count, seconds)
     return f"{rate} {noun}{'' if rate == '1' else 's'} a day"
@@ -53,15 +51,15 @@ def often(count: int, noun: str, seconds: float) -> str:
 
 def rounded(seconds: float) -> str:
     """Returns a duration, in days from two days on, in whole minutes if it is longer than ten."""
-    if seconds >= 2 * _DAY:
-        decimals = 0 if seconds >= 10 * _DAY else 1
-        return f"{seconds / _DAY:.{decimals}f}d".replace(".0d", "d")
+    if seconds >= 2 * DAY:
+        decimals = 0 if seconds >= 10 * DAY else 1
+        return f"{seconds / DAY:.{decimals}f}d".replace(".0d", "d")
     return span(round(seconds / 60) * 60 if seconds >= _SOME else round(seconds))
 
 
 def days(seconds: float) -> str:
     """Returns a time: "5 days", or hours below two days."""
-    count = seconds / _DAY
+    count = seconds / DAY
     return f"{count:.0f} days" if count >= _SOME_DAYS else rounded(seconds)
 
 

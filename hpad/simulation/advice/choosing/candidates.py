@@ -27,8 +27,7 @@ from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.model.leap import DOWN_WINDOW, UP_POLICIES, UP_WINDOW
 from hpad.simulation.advice.model.load_model import LoadModel
 from hpad.simulation.advice.model.rerun import Rerun
-from hpad.simulation.advice.record import is_total
-from hpad.simulation.history import named
+from hpad.simulation.history import DAY, is_total, named
 
 MOST: Final = 10
 """Candidates of one HPA."""
@@ -44,7 +43,6 @@ _GOALS: Final = (60, 65, HIGHEST)
 _WINDOWS: Final = (120, 300, 600, 1200)
 _USUAL: Final = 300
 """The default window of scale-downs in seconds."""
-_DAY: Final = 86_400.0
 OVERLOADED: Final = 0.01
 """The share of the time with overload from which on less of it is looked for."""
 ABOVE_GOAL: Final = 0.05
@@ -121,7 +119,7 @@ class Situation(NamedTuple):
     @property
     def restless(self) -> bool:
         """Whether fewer rescales are looked for."""
-        often = self.figures.flaps * _DAY >= FLAPS * self.figures.seconds
+        often = self.figures.flaps * DAY >= FLAPS * self.figures.seconds
         return often or bool(self.faults & {HpaFault.FLAPPING, HpaFault.WINDOW_SHORT})
 
     @property

@@ -20,8 +20,8 @@ from hpad.simulation.advice.finding.findings import causes
 from hpad.simulation.advice.model.load_model import LoadModel
 from hpad.simulation.advice.model.rerun import Rerun, rerun
 from hpad.simulation.advice.words import per_day, share
+from hpad.simulation.history import DAY
 
-_DAY: Final = 86_400.0
 _TRIES: Final = 3
 """Candidates that are checked on the last days before there is no advice."""
 _PAIRS: Final = 2
@@ -75,7 +75,7 @@ def choose(
     model: LoadModel, facts: Facts, findings: tuple[FoundFault, ...], now: Rerun, trust: ModelTrust
 ) -> Choice | None:
     """Returns the best candidate; None if none is better than the spec of now, or less than a day is known."""
-    if facts.seconds < _DAY:
+    if facts.seconds < DAY:
         return None
     found = Situation.of(model, facts, findings, now)
     singles = [run for each in candidates(found) if (run := _try(found, each)) is not None]
@@ -167,12 +167,12 @@ def _reaches(aim: Aim, found: Situation, tried: Tried, before: Figures) -> bool:
 
 def _flapping(before: Figures, after: Figures) -> bool:
     """Whether flaps doubled to a number that matters; some more are the price of following the load."""
-    return after.flaps > before.flaps / _HALF and after.flaps * _DAY >= FLAPS * after.seconds
+    return after.flaps > before.flaps / _HALF and after.flaps * DAY >= FLAPS * after.seconds
 
 
 def _calmer(before: Figures, after: Figures, part: float) -> bool:
     """Whether flaps, or all rescales where they are many, fell to this part."""
-    days = before.seconds / _DAY
+    days = before.seconds / DAY
     pairs = ((before.flaps, after.flaps, FLAPS), (before.rescales, after.rescales, _RESCALES))
     often = [(one, two) for one, two, least in pairs if one >= least * days]
     return bool(often) and all(two <= part * one for one, two in often)
@@ -230,7 +230,7 @@ def holds(aim: Aim, found: Situation, tried: Tried) -> bool:
     if more_overload(before, after) or not _within(before, after, _MORE * options.budget):
         return False
     if aim is Aim.CALM:
-        busy = before.flaps * _DAY >= FLAPS * before.seconds or before.rescales * _DAY >= _RESCALES * before.seconds
+        busy = before.flaps * DAY >= FLAPS * before.seconds or before.rescales * DAY >= _RESCALES * before.seconds
         return not busy or _calmer(before, after, _STILL)
     rare = before.overloaded < _SHORTLY * before.seconds
     return not _flapping(before, after) and (rare or after.overloaded <= _STILL * before.overloaded)
@@ -305,7 +305,7 @@ def _load(model: LoadModel, before: Figures, after: Figures) -> str:
 def _rescales(before: Figures, after: Figures) -> str:
     """Returns the rescales a day, where they changed by half and are worth a word."""
     most, least = max(before.rescales, after.rescales), min(before.rescales, after.rescales)
-    if most * _DAY < FLAPS * before.seconds or least > _HALF * most:
+    if most * DAY < FLAPS * before.seconds or least > _HALF * most:
         return ""
     was, will = (per_day(each.rescales, each.seconds) for each in (before, after))
     return f"{will} rescales a day instead of {was}"

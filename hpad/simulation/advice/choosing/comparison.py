@@ -14,6 +14,7 @@ from hpad.simulation.advice.assessment import AdviceOptions, Figures, Level, Mod
 from hpad.simulation.advice.model import trust
 from hpad.simulation.advice.model.rerun import LoadModel, Rerun, rerun
 from hpad.simulation.advice.past import HpaPast
+from hpad.simulation.history import DAY
 
 _OVERLOAD: Final = 0.002
 """The share of the time by which overload may grow: as much is chance in a week."""
@@ -22,7 +23,6 @@ _COST_GROWTH: Final = 1.05
 """Replica-hours may grow by a twentieth, which a model does not tell from nothing."""
 _FLAPS_A_DAY: Final = 1.0
 _FLAPS_GROWTH: Final = 1.5
-_DAY: Final = 86_400.0
 
 
 class ChangeOutcome(enum.StrEnum):
@@ -152,7 +152,7 @@ def more_overload(before: Figures, after: Figures) -> bool:
 
 def more_flaps(before: Figures, after: Figures) -> bool:
     """Whether flaps grew clearly."""
-    return _grew(before.flaps, after.flaps, _FLAPS_A_DAY * before.seconds / _DAY, _FLAPS_GROWTH)
+    return _grew(before.flaps, after.flaps, _FLAPS_A_DAY * before.seconds / DAY, _FLAPS_GROWTH)
 
 
 def _grew(before: float, after: float, by: float, growth: float) -> bool:

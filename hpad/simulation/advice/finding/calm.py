@@ -7,8 +7,8 @@ from typing import Final
 from hpad.simulation.advice import rescales
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding.case import Case
-from hpad.simulation.advice.record import is_total
 from hpad.simulation.advice.words import often, rounded
+from hpad.simulation.history import is_total
 
 TEETH: Final = 8
 """Turns of a sawtooth, up and down: fewer are what a restless hour or a release looks like."""

@@ -13,8 +13,8 @@ from hpad.simulation.advice import rescales
 from hpad.simulation.advice.assessment import Facts, ModelTrust
 from hpad.simulation.advice.model.rerun import Rerun
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.record import PastRecord, goal_of, is_total
-from hpad.simulation.history import named
+from hpad.simulation.advice.record import PastRecord, goal_of
+from hpad.simulation.history import is_total, named
 
 Moments = Sequence[bool | None]
 

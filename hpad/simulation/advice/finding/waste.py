@@ -14,8 +14,8 @@ from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.record import goal_of
 from hpad.simulation.advice.words import days, hours_only, rounded
+from hpad.simulation.history import DAY
 
-DAY: Final = 86_400.0
 AVAILABLE: Final = 2
 """Replicas that are kept for availability whatever the load; more than these may be idle."""
 IDLE: Final = 0.4

@@ -12,7 +12,7 @@ import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.engine.annotations import PLAIN
-from hpad.engine.spec import UTILIZATION, VALUE, CompiledMetric, compiled_spec
+from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
 from hpad.simulation.advice.assessment import AdviceOptions
 from hpad.simulation.advice.demand import allowed
 from hpad.simulation.advice.model.course import Needs
@@ -20,7 +20,7 @@ from hpad.simulation.advice.model.leap import NEVER, Plan
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.words import days
 from hpad.simulation.backlog import Backlog
-from hpad.simulation.history import REPLICAS, STALE_STEPS, HistoryError, LoadHistory, named
+from hpad.simulation.history import DAY, REPLICAS, STALE_STEPS, HistoryError, LoadHistory, is_total, named
 from hpad.simulation.past import SPAN, PastLoad, PastModel, assumptions
 from hpad.simulation.run import BEYOND
 
@@ -187,11 +187,6 @@ def _is_cpu_utilization(metric: CompiledMetric) -> bool:
     return metric.is_cpu and metric.kind == UTILIZATION
 
 
-def is_shared(metric: CompiledMetric) -> bool:
-    """Whether the value of a metric falls as replicas grow (`PastModel`)."""
-    return metric.of_pods or metric.kind == VALUE
-
-
 def _from_first_count(load: LoadHistory) -> LoadHistory | None:
     counts = load.columns.get(REPLICAS, ())
     first = next((index for index, count in enumerate(counts) if count), None)
@@ -220,7 +215,7 @@ def _rows(hpa: HorizontalPodAutoscaler, load: LoadHistory, backlogs: Mapping[str
         values = load.columns.get(name)
         if values is None or name in backlogs:
             columns.append([None] * len(counts))
-        elif is_shared(metric):
+        elif not is_total(metric):
             columns.append(
                 [
                     value * count if value is not None and count else None
@@ -279,9 +274,6 @@ def _with_backlogs(
 def _split(load: LoadHistory) -> float:
     """Returns where the last days begin: after about five sevenths, a day at least on each side, or the end."""
     begin, end = load.times[0], load.times[-1]
-    if end - begin < 2 * _DAY:
+    if end - begin < 2 * DAY:
         return end
-    return min(max(begin + (end - begin) * 5 / 7, begin + _DAY), end - _DAY)
-
-
-_DAY: Final = 86_400.0
+    return min(max(begin + (end - begin) * 5 / 7, begin + DAY), end - DAY)

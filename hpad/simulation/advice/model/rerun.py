@@ -10,8 +10,8 @@ from hpad.engine.spec import compiled_spec
 from hpad.simulation.advice.assessment import Curve, Figures
 from hpad.simulation.advice.model.course import Course, figures
 from hpad.simulation.advice.model.leap import LeapRun
-from hpad.simulation.advice.model.load_model import LoadModel, is_shared, reduced
-from hpad.simulation.history import named
+from hpad.simulation.advice.model.load_model import LoadModel, reduced
+from hpad.simulation.history import is_total, named
 from hpad.simulation.past import PastModel
 from hpad.simulation.run import BEYOND
 
@@ -64,7 +64,7 @@ class LoadReader:
         self._start = model.load.times[0]
         self._period = (timedelta(seconds=model.options.period) + BEYOND) // MICROSECOND
         self._lag = model.options.lag
-        self._shared = [is_shared(metric) for metric in compiled_spec(hpa).metrics]
+        self._shared = [not is_total(metric) for metric in compiled_spec(hpa).metrics]
         self._backlogs = [workload.backlogs.get(name) for name in named(hpa)] if workload.backlogs else []
         self._begins, self._rows = model.steps
         self._index = 0
@@ -74,8 +74,8 @@ class LoadReader:
         while begins[self._index + 1] <= turn:
             self._index += 1
         shown = [
-            value / count if is_shared and value is not None else value
-            for value, is_shared in zip(self._rows[self._index], self._shared, strict=True)
+            value / count if shared and value is not None else value
+            for value, shared in zip(self._rows[self._index], self._shared, strict=True)
         ]
         if not self._backlogs:
             return begins[self._index + 1], shown

@@ -15,13 +15,12 @@ from hpad.simulation.advice.assessment import Level, ModelTrust
 from hpad.simulation.advice.model.rerun import Rerun
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.words import days, per_day
-from hpad.simulation.history import REPLICAS, STALE_STEPS
+from hpad.simulation.history import DAY, REPLICAS, STALE_STEPS
 
 GOOD: Final = 0.9
 """The agreement from which on the model is good; the usual difference is the time at which a replica came or went."""
 FAIR: Final = 0.75
 """The agreement below which there is no advice: a saving of a quarter could be an error of the model."""
-_DAY: Final = 86_400.0
 _LEAST: Final = 6 * 3600.0
 """Seconds that have to be compared at least."""
 _FEW: Final = 4.0
@@ -52,7 +51,7 @@ class CurveComparison(NamedTuple):
 
     @property
     def per_day(self) -> tuple[float, float]:
-        recorded, modelled = (count * _DAY / self.seconds for count in self.rescales)
+        recorded, modelled = (count * DAY / self.seconds for count in self.rescales)
         return recorded, modelled
 
 
@@ -101,7 +100,7 @@ def _level(found: CurveComparison, agreement: float) -> tuple[Level, str]:
 
 
 def _long(seconds: float) -> str:
-    return days(seconds) if seconds >= 2 * _DAY else f"{seconds / 3600:.0f} hours"
+    return days(seconds) if seconds >= 2 * DAY else f"{seconds / 3600:.0f} hours"
 
 
 def _often(found: CurveComparison, side: int) -> str:
@@ -112,7 +111,7 @@ def compared(past: HpaPast, now: Rerun) -> CurveComparison:
     """Compares the curves: since the bounds were last changed, if that is a day or more, else over the whole time."""
     begin = _unchanged_since(past)
     end = past.load.times[-1]
-    skipped = begin - past.load.times[0] if end - begin >= _DAY else 0.0
+    skipped = begin - past.load.times[0] if end - begin >= DAY else 0.0
     moments = list(_moments(past, now, past.load.times[0] + skipped))
     ours = [count for _, count, _ in moments]
     theirs = [count for _, _, count in moments]

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
-from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, RESOURCE, PastPromQL
+from hpad.api.sample import CONTAINER_RESOURCE, RESOURCE, PastPromQL
 from hpad.api.text import quoted
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, VALUE, CompiledMetric, compiled_spec
 from hpad.simulation.advice.past import Column, MetricReading
@@ -15,7 +15,7 @@ from hpad.simulation.advice.reading.own_series import SOURCE, OwnSeriesReader
 from hpad.simulation.advice.reading.pod_usage import PodUsage
 from hpad.simulation.advice.reading.series import QueueExpressions, Series
 from hpad.simulation.backlog import Rates
-from hpad.simulation.history import named
+from hpad.simulation.history import is_total, named
 from hpad.simulation.range_query import FoundSeries, QueryError, TimeGrid
 
 _RESOURCES: Final = ("cpu", "memory")
@@ -184,7 +184,7 @@ class MetricReader:
 
     def _keep_status(self, each: _Metric, column: Column, replicas: Column) -> None:
         source = "the status of the HPA"
-        if each.metric.type in (EXTERNAL, OBJECT) and each.metric.kind == AVERAGE_VALUE:
+        if is_total(each.metric):
             column, source = _total(column, replicas), f"{source}, times its replicas"
         kind = _TARGET_TYPES[each.metric.kind]
         more = f",metric_name={quoted(each.metric.name)},metric_target_type={quoted(kind)}"

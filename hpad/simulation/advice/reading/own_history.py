@@ -24,12 +24,12 @@ from hpad.api.sample import CONTAINER_RESOURCE, RESOURCE
 from hpad.engine.annotations import ACTIVATION, FALLBACK
 from hpad.engine.examine import DISABLED, Halt
 from hpad.engine.propose import Proposal
-from hpad.engine.spec import UTILIZATION, VALUE, CompiledMetric, compiled_spec
+from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
 from hpad.engine.turn import Reconcile
 from hpad.records import replay, writer
 from hpad.records.format import RecordingError, Scenario, Step, decode_scenario
 from hpad.simulation.advice.past import Column, HpaPast, MetricReading
-from hpad.simulation.history import REPLICAS, LoadHistory, named
+from hpad.simulation.history import REPLICAS, LoadHistory, is_total, named
 
 SOURCE: Final = "hpad's recording"
 _STEP: Final = 60.0
@@ -199,7 +199,7 @@ def _value(done: Reconcile, proposal: Proposal) -> float | None:
     else:
         milli = usage.value if usage.total is None else usage.total
         value = None if milli is None else milli / 1000
-    if value is None or done.view.shadow is None or not (metric.of_pods or metric.kind == VALUE):
+    if value is None or done.view.shadow is None or is_total(metric):
         return value
     count = done.view.target_replicas  # the shadow saw the load of so many shared by its own count
     return value * done.view.replicas / count if count else None

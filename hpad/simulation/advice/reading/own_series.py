@@ -16,8 +16,7 @@ from hpad.simulation.advice.past import Column
 from hpad.simulation.advice.reading.answers import Answers
 from hpad.simulation.advice.reading.hpa_status import HpaStatus, StatusReader, merged
 from hpad.simulation.advice.reading.series import EXPRESSIONS, Series, SeriesLabels
-from hpad.simulation.advice.record import is_total
-from hpad.simulation.history import named
+from hpad.simulation.history import is_total, named
 from hpad.simulation.range_query import TimeGrid
 
 SOURCE: Final = "the series of hpad"
