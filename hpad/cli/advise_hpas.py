@@ -52,7 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def found(args: argparse.Namespace, settings: Settings, only: Collection[Key] | None = None) -> KnownHpas:
-    """Returns the HPAs that the arguments name, of `only` these if it is given. Raises Failure if there is none."""
+    """Returns the HPAs that the arguments name; with `only`, those of them with such a key.
+
+    Raises Failure if there is none, and WrongUse for a name of another namespace.
+    """
     for text in args.names:
         if args.namespace and fetch.parsed(text)[0] not in ("", args.namespace):
             raise WrongUse(f"NAME: {shown(text)} is not of the namespace {shown(args.namespace)} (-n)")

@@ -25,6 +25,11 @@ def hours_only(replica_seconds: float) -> str:
     return f"{found:,.0f}" if abs(found) >= 10 or not found else f"{found:.1f}"
 
 
+def amount_of_load(replicas: float) -> str:
+    """Returns how many replicas a load needs, with one digit behind the point below ten."""
+    return f"{replicas:.0f}" if replicas >= 10 else f"{replicas:.1f}"
+
+
 def money(replica_seconds: float, price: float) -> str:
     """Returns the cost at a price per replica and hour."""
     return f"{replica_seconds / 3600 * price:,.2f}"

@@ -139,7 +139,7 @@ def worse(before: Figures, after: Figures) -> Iterator[str]:
         yield f"overloaded {_share(after)} of the time instead of {_share(before)}"
     eased = more_overload(after, before)
     if after.replica_seconds > before.replica_seconds * _COST_GROWTH and not eased:
-        more = percent(after.replica_seconds / before.replica_seconds - 1) if before.replica_seconds else "endlessly"
+        more = percent(after.replica_seconds / before.replica_seconds - 1) if before.replica_seconds else "some"
         yield f"{more} more replica-hours without less overload"
     if more_flaps(before, after):
         yield f"{after.flaps} flaps instead of {before.flaps}"

@@ -7,7 +7,7 @@ from typing import Final
 from hpad.simulation.advice import rescales
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding.case import Case
-from hpad.simulation.advice.words import often, rounded
+from hpad.simulation.advice.words import amount_of_load, often, rounded
 from hpad.simulation.history import is_total
 
 TEETH: Final = 8
@@ -60,7 +60,7 @@ def _flapping(case: Case, teeth: int) -> FoundFault:
     text = f"{brief}, the longest sawtooth {tooth.rescales} turns in {rounded(length)}"
     needed = [load for load in _loads(case) if load is not None]
     if needed:
-        text += f"; the mean load then was worth {_plain(min(needed))} to {_plain(max(needed))} replicas"
+        text += f"; the mean load then needed {amount_of_load(min(needed))} to {amount_of_load(max(needed))} replicas"
     if _window(case) < _DEFAULT_WINDOW:
         text += f", and the scale-down window is {rounded(_window(case))}"
     near = tooth.highest - tooth.lowest <= max(1, _NEIGHBOURS * tooth.highest)
@@ -129,7 +129,3 @@ def _moved(case: Case) -> float | None:
         if (down := at.get(one.begin)) is not None and (up := at.get(two.begin)) is not None
     ]
     return sorted(moved)[len(moved) // 2] if moved else None
-
-
-def _plain(load: float) -> str:
-    return f"{load:.0f}" if load >= 10 else f"{load:.1f}"

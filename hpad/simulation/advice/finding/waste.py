@@ -12,8 +12,9 @@ from hpad.simulation.advice import facts as own
 from hpad.simulation.advice.assessment import Level
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding.case import Case
+from hpad.simulation.advice.model.leap import DOWN_POLICIES, DOWN_WINDOW, UP_POLICIES, UP_WINDOW
 from hpad.simulation.advice.record import goal_of
-from hpad.simulation.advice.words import days, hours_only, rounded
+from hpad.simulation.advice.words import amount_of_load, days, hours_only, rounded
 from hpad.simulation.history import DAY
 
 AVAILABLE: Final = 2
@@ -61,8 +62,8 @@ def idle_minimum(case: Case) -> Iterator[FoundFault]:
         return
     asked_most = _quantile([count for count in record.asked if count is not None], 0.99)
     brief = f"the minimum of {low} keeps {percent(share)} of the replica-hours idle"
-    text = f"{brief}: at the minimum for {percent(case.share(time))} of the time, where the load was one for"
-    text += f" {_plain(_usual(case))} replicas on average; 99 % of the time {asked_most} would do"
+    text = f"{brief}: at the minimum for {percent(case.share(time))} of the time, where the load needed"
+    text += f" {amount_of_load(_usual(case))} replicas on average; 99 % of the time {asked_most} would do"
     yield FoundFault(HpaFault.IDLE_MINIMUM, Severity.WARNING, text, brief)
 
 
@@ -171,19 +172,15 @@ def _settings(case: Case) -> Iterator[str]:
     if behavior is None or rules is None:
         return
     if behavior.up.window:
-        yield "behavior.scaleUp.stabilizationWindowSeconds"
+        yield UP_WINDOW
     if rules.scale_up is not None and rules.scale_up.policies not in (None, SCALE_UP.policies):
-        yield "behavior.scaleUp.policies"
+        yield UP_POLICIES
     if behavior.down.window is not None and behavior.down.window.total_seconds() not in (0, WINDOW):
-        yield "behavior.scaleDown.stabilizationWindowSeconds"
+        yield DOWN_WINDOW
     if rules.scale_down is not None and rules.scale_down.policies not in (None, SCALE_DOWN.policies):
-        yield "behavior.scaleDown.policies"
+        yield DOWN_POLICIES
 
 
 def _quantile(values: Sequence[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)))] if ordered else 0
-
-
-def _plain(load: float) -> str:
-    return f"{load:.0f}" if load >= 10 else f"{load:.1f}"
