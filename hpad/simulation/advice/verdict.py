@@ -11,6 +11,8 @@ from hpad.simulation.history import DAY
 
 LONGEST: Final = 100
 """Characters of a line, where its parts allow it."""
+_MUCH: Final = 0.05
+"""The share of the time above goal from which on an HPA without a fault, whose load moves fast, is not praised."""
 _WASTE: Final = frozenset({HpaFault.IDLE_MINIMUM, HpaFault.GOAL_LOW, HpaFault.WINDOW_USELESS, HpaFault.WINDOW_SHORT})
 """Faults of which the advice that mends them says all that there is to say."""
 
@@ -39,7 +41,8 @@ def _calm(facts: Facts, findings: tuple[FoundFault, ...], trust: ModelTrust) -> 
         return "no replica count is known in this time"
     if facts.above_goal is None:
         return f"its metrics are not readable: {_counts(facts)}, {_rescales(facts)}; nothing else is known"
-    begin = f"does its job: {_counts(facts)}"
+    well = facts.above_goal < _MUCH * facts.seconds
+    begin = f"{'does its job' if well else 'no fault found'}: {_counts(facts)}"
     if facts.measured < DAY:
         return f"{begin}; only {days(facts.measured)} are known, a day is needed to tell idle replicas"
     above = (

@@ -56,6 +56,14 @@ def test_a_good_hpa_does_its_job() -> None:
     assert line(past, trust=POOR) == "does its job: 3 to 5 replicas, above goal 0.2 % of the time, 2 rescales a day"
 
 
+def test_an_hpa_that_is_often_above_its_goal_is_not_praised() -> None:
+    counts = [5 if index % 15 < 8 else 3 for index in range(WEEK)]
+    values = [70.0 if index % 15 == 0 else 50.0 for index in range(WEEK)]  # 1 of 15 minutes
+    past = painted(spec(CPU, low=2, high=10), counts, {"cpu": values})
+    known = facts.facts_of(past, Tunables())
+    assert verdict.of(known, (), None, POOR).startswith("no fault found: 3 to 5 replicas, above goal 6.7 % of the time")
+
+
 def test_an_advice_for_a_good_hpa() -> None:
     assert line(steady(), CHOICE) == TEXT
 
