@@ -13,15 +13,18 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hpad.api import duration, metadata
+from hpad.api import selector as selectors
 from hpad.api.autoscaler import PREFIX
 from hpad.api.hpa import AUTOSCALER
 from hpad.api.kept import kept
 from hpad.api.quantity import Quantity, QuantityError, parse_milli
+from hpad.api.selector import Selector, SelectorError
 from hpad.api.text import shown
-from hpad.engine import addresses, expression, schedule
+from hpad.engine import addresses, expression, schedule, spare_replicas
 from hpad.engine.addresses import Address
 from hpad.engine.expression import Node
 from hpad.engine.schedule import Schedule
+from hpad.engine.spare_replicas import SpareReplicas
 
 METRIC_POLICY: Final = f"{PREFIX}metric-policy"
 SYNC_PERIOD: Final = f"{PREFIX}sync-period"
@@ -31,6 +34,10 @@ ORDER: Final = f"{PREFIX}scale-down-order"
 MODE: Final = f"{PREFIX}mode"
 ZERO_AFTER: Final = f"{PREFIX}zero-after"
 INITIAL_DELAY: Final = f"{PREFIX}initial-delay"
+SPARE: Final = f"{PREFIX}spare"
+PODS: Final = f"{PREFIX}pods"
+BUDGET: Final = f"{PREFIX}budget"
+PRIORITY: Final = f"{PREFIX}budget-priority"
 Texts = tuple[tuple[str, str], ...]
 """Annotations of controls and their values, sorted."""
 ACTIVE: Final = "active"
@@ -49,6 +56,7 @@ LONGEST_WAIT: Final = timedelta(hours=168)
 _LONGEST_BUSY_METRIC: Final = 1200
 """Characters of an address and a number."""
 _ABOVE: Final = re.compile(r"(.*\S)\s+above\s+(\S+)", re.DOTALL)
+_HIGHEST_PRIORITY: Final = 1_000_000
 _SYNC_PERIODS: Final = (timedelta(seconds=1), timedelta(hours=1))
 
 
@@ -77,7 +85,9 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     OWNER: of the pods that match the selector, only those count that belong to the target. `scale_down_order`
     IDLE_FIRST: the pods with the least unfinished work go first. `keep_busy`: never fewer replicas than pods with
     unfinished work. `busy_metric` says where that work is read (`hpad.engine.spare`).
-    `zero_after` and `initial_delay` keep the last replica (`hpad.engine.zero`).
+    `zero_after` and `initial_delay` keep the last replica (`hpad.engine.zero`). `spare` replicas come on top of what
+    the metrics want. `pods` narrows the pods that metrics are about. `budget` names the budget that the HPA shares with
+    others, where one of a higher `budget_priority` (0 by default) comes first.
     """
 
     tolerance_up: float | None = None
@@ -96,6 +106,10 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     busy_metric: BusyMetric | None = None
     zero_after: timedelta | None = None
     initial_delay: timedelta | None = None
+    spare: SpareReplicas | None = None
+    pods: Selector | None = None
+    budget: str | None = None
+    budget_priority: int | None = None
     texts: tuple[tuple[str, str], ...] = ()
 
     def is_paused(self, now: datetime) -> bool:
@@ -220,6 +234,32 @@ def _busy_address(written: str, text: str) -> Address:
     return address
 
 
+def _pods(text: str) -> Selector:
+    try:
+        found = selectors.parse(text)
+    except SelectorError as error:
+        raise ValueError(f"{shown(text)} is not a label selector: {error}") from None
+    if not found.requirements:
+        raise ValueError(f"{shown(text)} selects every pod; a selector such as role=stable is needed")
+    return found
+
+
+def _budget(text: str) -> str:
+    if metadata.label_faults(text.strip()) or not text.strip():
+        raise ValueError(f"{shown(text)} is not the name of a budget, such as gpu")
+    return text.strip()
+
+
+def _priority(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = _HIGHEST_PRIORITY + 1
+    if abs(value) > _HIGHEST_PRIORITY:
+        raise ValueError(f"{shown(text)} is not a whole number from -{_HIGHEST_PRIORITY:,} to {_HIGHEST_PRIORITY:,}")
+    return value
+
+
 CONTROLS: Final[dict[str, _Control]] = {
     SCHEDULE: _Control("schedule", schedule.parse, schedule.LONGEST),
     MODE: _Control("mode", _mode),
@@ -237,6 +277,10 @@ CONTROLS: Final[dict[str, _Control]] = {
     BUSY_METRIC: _Control("busy_metric", _busy_metric, _LONGEST_BUSY_METRIC),
     ZERO_AFTER: _Control("zero_after", _wait),
     INITIAL_DELAY: _Control("initial_delay", _wait),
+    SPARE: _Control("spare", spare_replicas.parse),
+    PODS: _Control("pods", _pods, selectors.LONGEST),
+    BUDGET: _Control("budget", _budget),
+    PRIORITY: _Control("budget_priority", _priority),
 }
 """The controls by their annotation."""
 

@@ -179,6 +179,10 @@ WRONG = {
     "readiness-delay": "1",
     "zero-after": "10",
     "initial-delay": "169h",
+    "spare": "10.5%",
+    "pods": "role=(",
+    "budget": "gpu!",
+    "budget-priority": "high",
 }
 
 

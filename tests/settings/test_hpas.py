@@ -72,6 +72,10 @@ FIELDS = {  # by annotation: its value in the configuration, and the text of the
     "readiness-delay": ("0s", "0s"),
     "zero-after": ("10m", "10m"),
     "initial-delay": ("2m", "2m"),
+    "spare": ("10%", "10%"),
+    "pods": ("role=stable", "role=stable"),
+    "budget": ("gpu", "gpu"),
+    "budget-priority": ("5", "5"),
 }
 
 

@@ -66,6 +66,22 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
         "owner: of the pods that match the target's selector, only those count that belong to the target; see [Pods"
         " that share labels](#pods-that-share-labels)",
     ),
+    "hpad.io/pods": (
+        "a label selector such as `role=stable`",
+        "of the target's pods, only those with these labels count for the metrics",
+    ),
+    "hpad.io/spare": (
+        "a number such as `1`, or a percentage such as `10%`",
+        "replicas on top of what the metrics want, up to `maxReplicas`",
+    ),
+    "hpad.io/budget": (
+        "the name of a budget of the configuration",
+        "HPAs with the same budget never have more replicas together than it allows",
+    ),
+    "hpad.io/budget-priority": (
+        "a whole number, 0 by default",
+        "where a budget is short, HPAs with a higher number get replicas first",
+    ),
     "hpad.io/scale-down-order": (
         "`default` or `idle-first`",
         "idle-first: a scale-down of a Deployment or ReplicaSet removes the pods with the least unfinished work"
