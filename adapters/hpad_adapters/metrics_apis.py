@@ -1,7 +1,7 @@
 """The metrics APIs of Kubernetes: custom.metrics.k8s.io, external.metrics.k8s.io and metrics.k8s.io.
 
 Reference: k8s.io/metrics, APIs custom.metrics.k8s.io/v1beta2 (v1beta1 is supported too),
-external.metrics.k8s.io/v1beta1 and metrics.k8s.io/v1beta1.
+external.metrics.k8s.io/v1beta1 and metrics.k8s.io, v1beta1 and v1 (KEP-5207).
 """
 
 import asyncio
@@ -45,6 +45,11 @@ _EVERY = "*"
 _APART_SECONDS = 600.0
 """Seconds for which objects are read one by one after the API has refused to list them."""
 _VERSIONS = (f"{_GROUP}/v1beta2", f"{_GROUP}/v1beta1")
+_RESOURCE_GROUP = "metrics.k8s.io"
+_RESOURCE_VERSIONS = (f"{_RESOURCE_GROUP}/v1", f"{_RESOURCE_GROUP}/v1beta1")
+"""Both have the same fields."""
+_NOT_SERVED = "the server could not find the requested resource"
+"""What the API server says of a version that it does not serve."""
 
 
 class _Version(msgspec.Struct, frozen=True, rename="camel"):
@@ -282,6 +287,7 @@ class MetricsServer:
 
     def __init__(self, configured: lists.Settings, context: Context) -> None:
         self._reader = lists.ListReader("resource", configured, context)
+        self._version = f"{_RESOURCE_GROUP}/v1beta1"
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a value per selected pod that reports; timestamps and windows are the server's own.
@@ -304,8 +310,28 @@ class MetricsServer:
         """Does nothing: hpad closes its client of the API server."""
 
     async def _read(self, namespace: str, selector: str = "") -> Sequence[PodMetrics]:
-        path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{quote(namespace, safe='')}/pods"
+        """Lists in the version that was served last; where it is gone, in another one that the server has."""
+        version = self._version
+        try:
+            return await self._list(version, namespace, selector)
+        except AdapterError as error:
+            if _NOT_SERVED not in error.message:
+                raise
+            served = await self._served(version)
+            if served == version:
+                raise
+        self._version = served
+        return await self._list(served, namespace, selector)
+
+    async def _list(self, version: str, namespace: str, selector: str) -> Sequence[PodMetrics]:
+        path = f"/apis/{version}/namespaces/{quote(namespace, safe='')}/pods"
         return (await self._reader.read(path, {"labelSelector": selector}, _PODS)).items or ()
+
+    async def _served(self, present: str) -> str:
+        """Returns a version that the server has; the present one if it has none that is known here."""
+        found = (await self._reader.read("/apis", {}, _GROUPS)).groups
+        offered = {version for group in found if group.name == _RESOURCE_GROUP for version in group.offered}
+        return next((version for version in _RESOURCE_VERSIONS if version in offered), present)
 
     async def _answer(self, query: Query, pods: _Pods | AdapterError) -> PodSample:
         if isinstance(pods, AdapterError):

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from hpad import testing
@@ -124,3 +125,44 @@ async def test_the_adapter_keeps_the_contract(adapter):
     ]
     answers = await testing.check_adapter(adapter, queries)
     assert [type(answer) for answer in answers] == [PodSample, PodSample, AdapterError, PodSample, PodSample]
+
+
+class Served:
+    """An API server that serves metrics.k8s.io in some versions only."""
+
+    def __init__(self, *versions: str) -> None:
+        self.versions = versions
+        self.asked: list[str] = []
+
+    async def get(self, path: str, params=None) -> bytes:
+        self.asked.append(path)
+        if path == "/apis":
+            listed = [{"groupVersion": f"metrics.k8s.io/{version}"} for version in self.versions]
+            return msgspec.json.encode({"groups": [{"name": "metrics.k8s.io", "versions": listed}]})
+        if path.split("/")[3] not in self.versions:
+            raise AdapterError("the server could not find the requested resource", "cluster")
+        usage = [{"name": "app", "usage": {"cpu": "150m"}}]
+        item = {"metadata": {"name": "web-1", "labels": {"app": "web"}}, "containers": usage}
+        return msgspec.json.encode({"items": [{**item, "timestamp": "2026-01-01T12:00:00Z", "window": "30s"}]})
+
+
+async def test_the_version_that_the_server_has_is_read_after_an_upgrade_and_back(context):
+    server = Served("v1beta1")
+    adapter = MetricsServer(Settings(), msgspec.structs.replace(context, api=server))
+    query = testing.resource("cpu", "app=web")
+    sample = PodSample({"web-1": PodValue(150, TIME, WINDOW)}, TIME)
+    assert await adapter.answer([query]) == [sample]
+    assert server.asked == ["/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"]
+    for versions in (("v1",), ("v1", "v1beta1"), ("v1beta1",)):
+        server.versions = versions
+        assert await adapter.answer([query]) == [sample]
+    assert server.asked.count("/apis") == 2
+
+
+async def test_a_server_without_the_api_is_asked_for_its_versions_and_the_error_stays(context):
+    server = Served("v2")
+    adapter = MetricsServer(Settings(), msgspec.structs.replace(context, api=server))
+    [answer] = await adapter.answer([testing.resource("cpu", "app=web")])
+    assert isinstance(answer, AdapterError)
+    assert "could not find the requested resource" in answer.message
+    assert server.asked == ["/apis/metrics.k8s.io/v1beta1/namespaces/default/pods", "/apis"]
