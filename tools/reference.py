@@ -20,6 +20,7 @@ from hpad.cli import COMMANDS, kubectl, main
 from hpad.engine import annotations, stage
 from hpad.lab.autoscaler import options
 from hpad.settings import TABLE, Match, OpenedQueries, SourceLimits, SourceSettings
+from hpad.settings.budgets import SharedBudget
 from hpad.settings.rows import settings_in
 from hpad.telemetry import Telemetry
 from tools import api_reference, kind, sample
@@ -121,6 +122,34 @@ known of a pod whether it belongs to the target, as before its ReplicaSet is see
 and those with a `Value` fail: leaving the pod out could remove replicas. So they do where no matching pod belongs to
 the target.
 """
+_BUDGETS = """## Budgets
+
+HPAs with the same `hpad.io/budget` never have more than its amount together, in any namespaces. The section `budgets`
+of the configuration has the amounts, and may limit the namespaces whose HPAs share one:
+
+```yaml
+budgets:
+  gpu: {replicas: 200}
+  batch: {cores: 50, namespaces: ["team-*"]}
+```
+
+Each HPA has its minimum. What is left goes to the highest `hpad.io/budget-priority` first; HPAs of one priority that
+want more than there is have it in proportion to what they want beyond their minimum. `cores` are counted by the CPU
+requests of the pods; the largest pod of a target stands for all. As a lower `maxReplicas`, a budget cuts at once,
+without windows and policies, but neither below the minimum nor below what `hpad.io/keep-busy` keeps. It never raises
+a count.
+
+What counts is `spec.replicas` of the targets. An HPA grows only into what the others do not hold: so one of a higher
+priority first wants more, the others give it up in their next reconciles, and it grows in the one after. That takes up
+to two sync periods for each step that the scale-up policies allow. An HPA that is paused, in shadow mode, yields, or
+cannot read its metrics keeps what it has, and the others share the rest. A target that was scaled by hand beyond its
+part is cut in its next reconcile, and the others do not grow before.
+
+Minima beyond the amount hold all the same. With an unknown budget, or without a pod that says what a replica costs, the
+HPA does not grow. Both are said by the condition `WithinBudget`. A budget belongs to one hpad (its replicas share it);
+a deleted HPA no longer counts, whatever its target has. `hpad explain` and the page show what the budget has for an
+HPA, the series `hpad_budget_*` what is held and wanted of each.
+"""
 _PERIODS = """## Periods of single HPAs
 
 `hpad.io/sync-period: 2s` reconciles one HPA every 2 seconds, whatever the `sync_period` of the daemon is, and
@@ -212,6 +241,7 @@ CONDITIONS = {
     "Paused": (OWN, "the HPA is [paused](annotations.md#pausing); otherwise absent"),
     "Shadow": (OWN, "the HPA is in [shadow mode](../shadow.md); otherwise absent"),
     "IdleFirst": (OWN, "with `hpad.io/scale-down-order: idle-first`, whether idle pods can be removed first"),
+    "WithinBudget": (OWN, "whether the [budget](annotations.md#budgets) is known and has room for all minima"),
     "CompetingWriters": (OWN, "another client writes the replicas of the target, or the status of the HPA"),
 }
 REASONS = {
@@ -253,11 +283,15 @@ REASONS = {
     "ScaleUpLimit": ("ScalingLimited", "a scale-up policy, or the limit of twice the count, applies"),
     "ScaleDownLimit": ("ScalingLimited", "a scale-down policy applies"),
     "ZeroDelayed": ("ScalingLimited", "`hpad.io/zero-after` or `hpad.io/initial-delay` keeps the last replica"),
+    "BudgetLimit": ("ScalingLimited", "the budget has no more for the HPA"),
     "BusyPods": ("ScalingLimited", "`hpad.io/keep-busy` keeps pods with unfinished work"),
     "BusynessKnown": ("IdleFirst", "the last scale-down knew what each pod was working on"),
     "BusynessCounted": ("IdleFirst", "the source knows how many pods at most have work, and not which of them"),
     "BusynessUnknown": ("IdleFirst", "the metric of the pods' work could not be read; the message says why"),
     "ByOrdinal": ("IdleFirst", "a StatefulSet removes its pods by ordinal, so the annotation has no effect"),
+    "BudgetShared": ("WithinBudget", "the budget is known, and the minima of its HPAs fit into it"),
+    "BudgetUnknown": ("WithinBudget", "the settings have no such budget, or what a replica costs is unknown"),
+    "MinimaExceedBudget": ("WithinBudget", "the minima of the HPAs that share it exceed it; they hold all the same"),
     "NotScaledToZero": ("ScaledToZero", "the target has replicas, or another client set it to zero"),
     "FallbackActive": ("ExternalMetricFallbackActive", "the fallback named in the message is in force"),
     "NoFallback": ("ExternalMetricFallbackActive", "no fallback is in force"),
@@ -321,6 +355,7 @@ HELD_BY = {
     stage.LAST_REPLICA: (
         "`hpad.io/zero-after` or `hpad.io/initial-delay` keeps the [last replica](../scale-to-zero.md#the-last-replica)"
     ),
+    stage.SHARED_BUDGET: "the [budget](annotations.md#budgets) that it shares with other HPAs",
     stage.BUSY_PODS: "`hpad.io/keep-busy` keeps pods with [unfinished work](../idle-first.md)",
     stage.IN_DRY_RUN: "`dry_run`",
     stage.IN_SHADOW: "the HPA is in [shadow mode](../shadow.md)",
@@ -370,6 +405,8 @@ def _settings() -> str:
         _meanings(SourceLimits),
         "`queries` of a source:",
         _meanings(OpenedQueries),
+        "`budgets.NAME` has either `replicas` or `cores` ([budgets](annotations.md#budgets)):",
+        _meanings(SharedBudget),
         "`match` of a source or a route:",
         _meanings(Match),
     ]
@@ -474,6 +511,7 @@ def _annotations() -> str:
         _SCHEDULES,
         _PAUSING,
         _PERIODS,
+        _BUDGETS,
         _POLICIES,
         _METRICS,
         _METRIC_POLICIES,

@@ -104,7 +104,7 @@ class Controller:
         """
         known = list(self._source.values())
         self._reconciler.overlap.register_all(known)
-        self._set_periods()
+        self._read_annotations()
         self._dispatcher = asyncio.create_task(self._dispatch(), name="dispatcher")
         keys = [compiled_spec(hpa).key for hpa in known]
         self._schedule.start(keys, at_once=self.workers)
@@ -124,7 +124,7 @@ class Controller:
     def retune(self, *, period: float, workers: int) -> None:
         """Changes the period (seconds) and the number of workers. Running turns finish with the previous ones.
 
-        Call it also if the HPAs' own periods may have changed (`Reconciler.retune`).
+        Call it also if the annotations that the settings give HPAs may have changed (`Reconciler.retune`).
         """
         if workers != self.workers:
             self.workers = workers
@@ -134,7 +134,7 @@ class Controller:
             self.period = period
             self._pool.be_patient(period * _DRAIN)
             self._schedule.retune(period)
-        self._set_periods()
+        self._read_annotations()
 
     async def stop(self, seconds: float) -> None:
         """Starts no more turns. Running turns are cancelled after the given number of seconds."""
@@ -171,12 +171,14 @@ class Controller:
         for hpa in self._source.values():
             # Its target may have another selector since, which only the previous leader has read.
             self._reconciler.overlap.register(hpa)
+            self._reconciler.share(hpa)
         self._reconciler.announcements.add(list(self._source.keys()))
 
     def stand_by(self) -> None:
         """Called when this process ceases to lead: cancels all turns."""
         for turn in self.running():
             turn.cancel()
+        self._reconciler.budgets.clear()
         for key, record in self._records.items():
             record.cooldown_until, record.status_written = None, None
             self._telemetry.controller.forget(key)
@@ -317,10 +319,12 @@ class Controller:
             if key in self._records:
                 self._records[key].status_written = None  # the values of the new spec are written at once
             self._schedule.set_period(key, self._reconciler.sync_period(new))
+            self._reconciler.share(new)
             self._queue.add(key)
 
-    def _set_periods(self) -> None:
+    def _read_annotations(self) -> None:
         for hpa in self._source.values():
+            self._reconciler.share(hpa)
             self._schedule.set_period(hpa.key, self._reconciler.sync_period(hpa))
 
     def _forget(self, key: Key) -> None:
@@ -333,6 +337,7 @@ class Controller:
         self._reconciler.forget(key)
 
     def _refresh_series(self) -> None:
+        self._reconciler.budgets.report(self._telemetry.budgets, leading=self._owner.leading)
         self._telemetry.controller.hpas.set(len(self._source.keys()))
         self._telemetry.controller.shortest_period.set(self._schedule.shortest_period())
         self._telemetry.queue.unfinished.set(self._queue.unfinished_seconds())

@@ -43,6 +43,7 @@ from hpad.engine.view import (
     View,
 )
 from hpad.kube import errors
+from hpad.settings.budgets import SharedBudget
 from hpad.sources import limits
 from hpad.store.store import Store
 
@@ -55,7 +56,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     `owned`: the HPAs are objects of the API server, which keeps their status. `patience`: seconds that the metrics of
     one HPA may take. `dry_run`: decide, but write nothing. `yields`: leave a target alone that an HPA of the API
-    server scales and hpad does not own. `own` reads the annotations of an HPA. `gap`: after this time without a
+    server scales and hpad does not own. `own` reads the annotations of an HPA. `budgets` are those that HPAs may
+    share. `gap`: after this time without a
     reconcile, or `GAP_PERIODS` of a longer period of the HPA, state of an earlier process is incomplete even if no turn
     is missing from it. `status_refresh`: measured values alone are written to a status at most once per this time; 0:
     whenever they change.
@@ -67,6 +69,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     yields: bool = True
     own: annotations.AnnotationReader = annotations.PLAIN
+    budgets: tuple[SharedBudget, ...] = ()
     gap: timedelta = timedelta(minutes=1)
     status_refresh: timedelta = timedelta(0)
 

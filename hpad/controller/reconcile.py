@@ -13,6 +13,7 @@ from hpad.api.metadata import Key
 from hpad.api.sample import HPAIdentity
 from hpad.clock import Clock, Moment
 from hpad.controller import report
+from hpad.controller.budgets import Budgets
 from hpad.controller.cluster import ClusterAccess, Metrics
 from hpad.controller.observe import Observer, Options, Turn
 from hpad.controller.overlap import Overlap
@@ -27,6 +28,7 @@ from hpad.engine.turn import (
     Answer,
     Answered,
     Ask,
+    AskBudget,
     AskWork,
     Effect,
     Reconcile,
@@ -148,6 +150,8 @@ class Reconciler:
         self._store = store
         self.overlap = Overlap(cluster, clock)
         self._observer = Observer(cluster, store, self.overlap, options)
+        self.budgets = Budgets(cluster, store, clock)
+        self.budgets.retune(options.budgets, dry_run=options.dry_run)
         self.announcements = Announcements(cluster, metrics)
         self._sparing = Sparing(cluster, metrics, clock)
         self._telemetry = telemetry
@@ -161,6 +165,7 @@ class Reconciler:
     def retune(self, options: Options) -> None:
         """Changes the options from the next reconcile on."""
         self._observer.options = options
+        self.budgets.retune(options.budgets, dry_run=options.dry_run)
 
     async def reconcile(self, permit: Permit, worker: Worker, timing: Timing, record: Record) -> settle.Settlement:
         """Scales the target of the permit's HPA as decided, and reports it in status, events, log and series.
@@ -178,6 +183,7 @@ class Reconciler:
         await self._writes.note_early(permit.key, worker, timing.moment)
         driven = _Driven(turn, worker)
         done = await self._drive(driven)
+        self.budgets.note(done)
         for recorder in self._keepers.recorders:
             recorder.note(done)
         acted = self._clock.monotonic()
@@ -202,10 +208,15 @@ class Reconciler:
         self.announcements.discard(key)
         self._sparing.forget(key)
         self.overlap.release(key)
+        self.budgets.forget(key)
         if self._keepers.decisions is not None:
             self._keepers.decisions.forget(key)
         self._telemetry.controller.forget(key)
         self._writes.forget(key)
+
+    def share(self, hpa: HorizontalPodAutoscaler) -> None:
+        """Notes which budget the HPA shares, if any."""
+        self.budgets.register(hpa, self._options.own)
 
     def sync_period(self, hpa: HorizontalPodAutoscaler) -> float | None:
         """Returns the HPA's own sync period in seconds; None where that of the controller applies."""
@@ -244,9 +255,13 @@ class Reconciler:
     async def _reply(self, step: Effect, driven: _Driven) -> Reply:
         if isinstance(step, Ask):
             return await self._answered(step.verdict, driven)
+        if isinstance(step, AskBudget):
+            return self.budgets.ask(step, driven.turn.view)
         if isinstance(step, AskWork):
             return await self._sparing.ask(step.queries, driven.turn, driven.worker)
-        return await self._writes.scale(step, driven.turn, driven.worker)
+        with self.budgets.granted(driven.turn.permit.key, step.to) as grant:
+            grant.outcome = await self._writes.scale(step, driven.turn, driven.worker)
+        return grant.outcome
 
     async def _answered(self, verdict: Verdict, driven: _Driven) -> Answered:
         """Returns the answers to the HPA's queries, after an edit those that are there already.

@@ -154,6 +154,7 @@ def options(settings: Settings, metrics: replacement.Sources) -> Options:
         dry_run=settings.dry_run,
         yields=settings.competing_hpas == YIELD,
         own=annotations.AnnotationReader(fallbacks, hpas.defaults(settings.hpas)),
+        budgets=settings.budgets,
         gap=settings.sync_period * GAP_PERIODS,
         status_refresh=settings.status_refresh,
     )

@@ -120,6 +120,12 @@ class AnnotationReader(NamedTuple):
         period = None if text is None else controls.read({controls.SYNC_PERIOD: text}).controls.sync_period
         return None if period is None else period.total_seconds()
 
+    def budget(self, hpa: HorizontalPodAutoscaler) -> tuple[str, int] | None:
+        """Returns the budget that the HPA shares, and its priority; None without one. Never raises."""
+        texts = {name: text for name, text in self._own(hpa).texts if name in (controls.BUDGET, controls.PRIORITY)}
+        found = controls.read(texts).controls
+        return None if found.budget is None else (found.budget, found.budget_priority or 0)
+
     def _own(self, hpa: HorizontalPodAutoscaler) -> "_Own":
         annotations = hpa.metadata.annotations
         found = annotations if self.defaults is None else {**self.defaults(hpa), **(annotations or {})}

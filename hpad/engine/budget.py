@@ -10,6 +10,9 @@ from typing import Final
 
 import msgspec
 
+REPLICAS: Final = "replicas"
+CORES: Final = "cores"
+"""The units of budgets."""
 REPLICA: Final = 1000
 """Milli-units that a replica costs of a budget of replicas."""
 
@@ -45,14 +48,56 @@ class BudgetMember(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, re
 class Shares(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """What an HPA shares: the budget, its amount in milli-units of `unit`, and the other members by their keys.
 
-    `error` says why it is unknown what the HPA may have; "" where it is known.
+    `cost` is that of one of its replicas in milli-units. `error` says why it is unknown what the HPA may have; "" where
+    it is known.
     """
 
     budget: str
     amount: int = 0
-    unit: str = "replicas"
+    unit: str = REPLICAS
     members: tuple[BudgetMember, ...] = ()
+    cost: int = REPLICA
     error: str = ""
+
+
+class Budgeted(
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    kw_only=True,
+    omit_defaults=True,
+    rename={"wanted": "before", "replicas": "after", "others_hold": "othersHold", "others_want": "othersWant"},
+):
+    """What a budget did: the counts before and after it, and the allotment of the HPA in replicas.
+
+    `amount`, and what the `others` (their number) hold and want, are texts such as `50 cores`. `error` says why the
+    budget is unknown, or that the minima exceed it; then `allotment` is None where it is unknown.
+    """
+
+    budget: str
+    wanted: int
+    replicas: int
+    amount: str = ""
+    allotment: int | None = None
+    others: int = 0
+    others_hold: str = ""
+    others_want: str = ""
+    reason: str = ""
+    error: str = ""
+
+    @property
+    def held(self) -> bool:
+        """Whether the budget keeps the count below what the HPA would have without it."""
+        return self.replicas < self.wanted
+
+    @property
+    def holding(self) -> str:
+        """The clause that says what the budget has for the HPA."""
+        if self.allotment is None:
+            return self.error
+        text = f"its budget {self.budget} ({self.amount}) has {self.allotment} for it"
+        waits = min(self.wanted, self.allotment) - self.replicas
+        return f"{text}, and others still hold {waits} of them" if waits > 0 else text
 
 
 def shares_of(amount: int, members: Sequence[BudgetMember]) -> dict[str, int]:
@@ -130,6 +175,11 @@ def minima(members: Iterable[BudgetMember]) -> int:
 def held(members: Iterable[BudgetMember]) -> int:
     """Returns the milli-units that the members hold together."""
     return sum(each.held * each.cost for each in members)
+
+
+def wanted(members: Iterable[BudgetMember]) -> int:
+    """Returns the milli-units that the members want together."""
+    return sum(max(each.wants, each.base) * each.cost for each in members)
 
 
 def amount_text(milli: int, unit: str) -> str:

@@ -27,6 +27,7 @@ PAUSED = "Paused"
 SHADOW = "Shadow"
 SCHEDULE_ACTIVE = "ScheduleActive"
 IDLE_FIRST = "IdleFirst"
+WITHIN_BUDGET = "WithinBudget"
 ANNOTATIONS_VALID = "HpadAnnotationsValid"
 
 TRUE = "True"

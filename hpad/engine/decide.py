@@ -6,6 +6,7 @@ import msgspec
 
 from hpad.api.sample import AdapterError, Sample
 from hpad.engine import explain, metric_policy, stage
+from hpad.engine.budget import Budgeted
 from hpad.engine.deletion_costs import Spared
 from hpad.engine.examine import BELOW_MINIMUM, DISABLED, Clamp, Halt, Proceed, Verdict
 from hpad.engine.propose import Proposal, propose
@@ -20,8 +21,9 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     `scale_to` is the count to write, None where nothing is written. `desired` is the count the target should have; the
     current one where nothing could be decided. `reason` is that of the rescale event. `proposals` has one entry per
-    metric of the spec. `recommendation` and `restrained` are set where the metrics decided. `spared` is set for a
-    scale-down of an HPA that spares busy pods (`hpad.engine.spare`).
+    metric of the spec. `recommendation` and `restrained` are set where the metrics decided. `budgeted` is set for
+    an HPA that shares a budget (`hpad.engine.share`), `spared` for a scale-down of one that spares busy pods
+    (`hpad.engine.spare`).
     """
 
     name: str
@@ -33,11 +35,14 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     proposals: tuple[Proposal, ...] = ()
     recommendation: Recommendation | None = None
     restrained: Restrained | None = None
+    budgeted: Budgeted | None = None
     spared: Spared | None = None
 
     @property
     def limited(self) -> int:
-        """The count within all limits, before busy pods are kept."""
+        """The count within all limits, before the budget, and before busy pods are kept."""
+        if self.budgeted is not None:
+            return self.budgeted.wanted
         return self.desired if self.spared is None else self.spared.wanted
 
     @property
@@ -53,6 +58,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         if isinstance(self.verdict, Halt):
             return [stage.halted(self.verdict)]
         found = [Stage(BOUNDS, self.limited, str(self.verdict))] if isinstance(self.verdict, Clamp) else self._measured
+        if self.budgeted is not None:
+            found = [*found, stage.budgeted(self.budgeted)]
         return found if self.spared is None else [*found, stage.spared(self.spared)]
 
     @property

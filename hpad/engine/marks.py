@@ -1,4 +1,6 @@
-"""The conditions of hpad's own: other writers, pauses, shadow mode, schedules, busy pods, invalid annotations."""
+"""The conditions of hpad's own: other writers, pauses, shadow mode, schedules, budgets, busy pods, invalid
+annotations.
+"""
 
 from datetime import datetime
 from typing import Final
@@ -18,6 +20,7 @@ from hpad.engine.conditions import (
     SHADOW,
     TRUE,
     WARNING,
+    WITHIN_BUDGET,
     Condition,
     Event,
     with_condition,
@@ -28,7 +31,9 @@ from hpad.engine.view import COMPETING_REASONS, View
 
 _LONGEST_MESSAGE: Final = 8192
 """Characters of the message of a condition or an event: a hundred metrics may fail with a long error each."""
-_OWN: Final = frozenset({COMPETING_WRITERS, PAUSED, SHADOW, SCHEDULE_ACTIVE, IDLE_FIRST, ANNOTATIONS_VALID})
+_OWN: Final = frozenset(
+    {COMPETING_WRITERS, PAUSED, SHADOW, SCHEDULE_ACTIVE, IDLE_FIRST, WITHIN_BUDGET, ANNOTATIONS_VALID}
+)
 """The conditions that `mark_own` sets and removes."""
 
 
@@ -56,6 +61,8 @@ def mark_own(view: View, draft: Draft, decided: int | None) -> None:
     _mark_shadow(view, draft, decided)
     _mark_schedule(view, draft)
     _mark_order(view, draft)
+    if view.controls.budget is None:
+        draft.conditions = without_condition(draft.conditions, WITHIN_BUDGET)
     _mark_annotations(view, draft)
 
 
@@ -111,6 +118,21 @@ def _mark_shadow(view: View, draft: Draft, decided: int | None) -> None:
     left = f"the target has {count} {'replica' if count == 1 else 'replicas'} and is left alone"
     message = f"{view.shadow.withheld.message}: {left}; the HPA controller would have it at {decided}"
     draft.condition(SHADOW, TRUE, view.shadow.withheld.reason, message)
+
+
+def mark_budget(draft: Draft, decision: Decision) -> None:
+    """Says that the budget limits the count, and whether it is known and has room for the minima of its HPAs."""
+    found = decision.budgeted
+    if found is None:
+        return
+    if found.held:
+        message = f"the desired replica count is {found.wanted}, but {found.holding}"
+        draft.condition(SCALING_LIMITED, TRUE, "BudgetLimit", message)
+    if found.error:
+        draft.condition(WITHIN_BUDGET, FALSE, found.reason, f"budget {found.budget}: {found.error}")
+    else:
+        message = f"the HPA shares the budget {found.budget} ({found.amount})"
+        draft.condition(WITHIN_BUDGET, TRUE, "BudgetShared", message)
 
 
 def mark_spared(view: View, draft: Draft, decision: Decision) -> None:

@@ -120,6 +120,7 @@ def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlemen
     if decision.undecided:
         return _undecided(view, draft, decision)
     _explain(draft, decision)
+    marks.mark_budget(draft, decision)
     marks.mark_spared(view, draft, decision)
     if outcome is None:
         return _settlement(view, draft, decision, desired=decision.desired, error=_partial(decision))

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hpad.engine.behavior import SCALE_DOWN_LIMIT, SCALE_UP_LIMIT, TOO_FEW, TOO_MANY
+from hpad.engine.budget import Budgeted
 from hpad.engine.deletion_costs import Spared
 from hpad.engine.examine import (
     AMBIGUOUS_SELECTOR,
@@ -25,6 +26,7 @@ METRICS: Final = "metrics"
 WINDOWS: Final = "windows"
 POLICIES: Final = "policies"
 BOUNDS: Final = "bounds"
+BUDGET: Final = "budget"
 BUSY: Final = "busy"
 WRITE: Final = "write"
 """The names of the stages, in their order."""
@@ -44,6 +46,7 @@ DOWN_LIMIT: Final = "scale_down_limit"
 MAXIMUM: Final = "maximum"
 MINIMUM: Final = "minimum"
 LAST_REPLICA: Final = "last_replica"
+SHARED_BUDGET: Final = "budget"
 BUSY_PODS: Final = "busy_pods"
 IN_DRY_RUN: Final = "dry_run"
 IN_SHADOW: Final = "shadow"
@@ -52,8 +55,8 @@ COMPETING_HPA: Final = "competing_hpa"
 WRITE_FAILED: Final = "write_failed"
 HOLDS: Final = (
     TARGET_UNREADABLE, STALE, OVER_LIMITS, NOT_VALID, STOPPED, INVALID_SELECTOR, SHARED_PODS, INVALID_METRICS,
-    TOLERANCE, STABILIZATION, UP_LIMIT, DOWN_LIMIT, MAXIMUM, MINIMUM, LAST_REPLICA, BUSY_PODS, IN_DRY_RUN, IN_SHADOW,
-    IS_PAUSED, COMPETING_HPA, WRITE_FAILED,
+    TOLERANCE, STABILIZATION, UP_LIMIT, DOWN_LIMIT, MAXIMUM, MINIMUM, LAST_REPLICA, SHARED_BUDGET, BUSY_PODS,
+    IN_DRY_RUN, IN_SHADOW, IS_PAUSED, COMPETING_HPA, WRITE_FAILED,
 )  # fmt: skip
 """What may hold a count, in the order of the stages: label values of a series."""
 
@@ -133,6 +136,11 @@ def restraints(found: Restrained, count: int) -> Iterator[Stage]:
         yield Stage(BOUNDS, count, found.limit, holds)
     else:
         yield Stage(BOUNDS, count)
+
+
+def budgeted(found: Budgeted) -> Stage:
+    """Returns the budget that the HPA shares."""
+    return Stage(BUDGET, found.replicas, found.holding, SHARED_BUDGET) if found.held else Stage(BUDGET, found.replicas)
 
 
 def spared(found: Spared) -> Stage:

@@ -7,14 +7,15 @@ the generator, and starts another one with the answers that still fit.
 
 from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from hpad.api.sample import AdapterError, Query, Sample
-from hpad.engine import shadow, spare
+from hpad.engine import shadow, share, spare
+from hpad.engine.budget import BudgetMember, Shares
 from hpad.engine.decide import Decision, decide
-from hpad.engine.examine import Queries, Verdict, examine
+from hpad.engine.examine import Halt, Queries, Verdict, examine
 from hpad.engine.settle import Outcome, Settlement, settle
 from hpad.engine.view import View, Withheld, yields_to
 
@@ -40,7 +41,8 @@ class Reconcile(msgspec.Struct, frozen=True, gc=False):
 
     `view` and `answers` are what the decision was made on: `view.now` is the moment when the answers were there, and in
     shadow mode both are those of the shadow. `answers` has one entry per query; `work` the answers about the unfinished
-    work of pods, None where they were not asked. `outcome` is None where nothing was to be written.
+    work of pods, None where they were not asked. `shares` is what the HPA shares of its budget, None without one.
+    `outcome` is None where nothing was to be written.
     """
 
     view: View
@@ -49,6 +51,7 @@ class Reconcile(msgspec.Struct, frozen=True, gc=False):
     outcome: Outcome | None
     settlement: Settlement
     work: Sequence[Answer] | None = None
+    shares: Shares | None = None
     timing: TimingTrace | None = None
 
     @property
@@ -82,6 +85,22 @@ class AskWork(msgspec.Struct, frozen=True, gc=False):
         return (yield self)
 
 
+class AskBudget(msgspec.Struct, frozen=True, gc=False):
+    """Asks what the HPA shares of its budget. The reply None limits nothing.
+
+    `own` is what the HPA has and wants, with its cost in millicores (0: unknown). `decided`: whether it wants that;
+    else the metrics do not say. `withheld` is why no count will be written, None if one may be.
+    """
+
+    budget: str
+    own: BudgetMember
+    decided: bool
+    withheld: Withheld | None
+
+    def __iter__(self) -> Generator["AskBudget", Shares | None, Shares | None]:
+        return (yield self)
+
+
 class Write(msgspec.Struct, frozen=True, gc=False):
     """Asks for the write of the decided count. The reply is its outcome, None where `to` is None.
 
@@ -103,8 +122,8 @@ class Write(msgspec.Struct, frozen=True, gc=False):
         return (yield self)
 
 
-Effect = Ask | AskWork | Write
-Reply = Answered | Sequence[Answer] | Outcome | None
+Effect = Ask | AskBudget | AskWork | Write
+Reply = Answered | Shares | Sequence[Answer] | Outcome | None
 Steps = Generator[Effect, Reply, Reconcile]
 
 
@@ -115,26 +134,43 @@ def turn(view: View, held: Withheld | None = None) -> Steps:
     if now is not None and now != view.now:
         view = msgspec.structs.replace(view, now=now)
     view, answers = shadow.applied(view, verdict, answers)
-    decision, work = decide(view, verdict, answers), None
+    held, work = _withheld(view, held), None
+    decision, shares = yield from _within_budget(view, decide(view, verdict, answers), held)
     if spare.applies(view, decision):
         work = yield from AskWork(spare.queries(view))
         if work is not None:
             decision = spare.spare(view, decision, work)
-    outcome = _expected(view, decision, held)
+    outcome = _expected(decision, held)
     settlement = settle(view, decision, outcome)
     sent = yield from Write(view, decision, outcome, settlement)
     if sent is not None:
         outcome = sent
         settlement = settlement if sent.written else settle(view, decision, sent)
-    return Reconcile(view, answers, decision, outcome, settlement, work)
+    return Reconcile(view, answers, decision, outcome, settlement, work, shares)
 
 
-def _expected(view: View, decision: Decision, held: Withheld | None) -> Outcome | None:
+def _within_budget(
+    view: View, decision: Decision, held: Withheld | None
+) -> Generator[Effect, Any, tuple[Decision, Shares | None]]:
+    """Returns the decision within the budget of the HPA, if it has one, and what it shares."""
+    name = view.controls.budget
+    if name is None or view.scale is None:
+        return decision, None
+    decided = not isinstance(decision.verdict, Halt) and not decision.undecided
+    shares = yield from AskBudget(name, share.member(view, decision), decided, held)
+    return (decision if shares is None else share.within(view, decision, shares)), shares
+
+
+def _withheld(view: View, held: Withheld | None) -> Withheld | None:
+    """Returns why no count is written in this turn; None if one may be."""
+    return view.shadow.withheld if view.shadow is not None else view.paused or held
+
+
+def _expected(decision: Decision, held: Withheld | None) -> Outcome | None:
     """Returns the outcome of a write that succeeds, or says why there is none; None where the count stays."""
     if decision.scale_to is None:
         return None
-    why = view.shadow.withheld if view.shadow is not None else view.paused or held
-    return written(decision.scale_to) if why is None else Outcome((), withheld=why)
+    return written(decision.scale_to) if held is None else Outcome((), withheld=held)
 
 
 def held_back(view: View, *, dry_run: bool, yields: bool) -> Withheld | None:
@@ -156,6 +192,7 @@ def run(
     write: Callable[[int], Outcome] = written,
     *,
     work: Sequence[Answer] | None = None,
+    shares: Shares | None = None,
     held: Withheld | None = None,
 ) -> Reconcile:
     """Drives a turn with answers that are at hand. Raises what `answer` and `write` raise."""
@@ -165,6 +202,8 @@ def run(
             return Answered(answer(step.verdict.queries))
         if isinstance(step, AskWork):
             return work
+        if isinstance(step, AskBudget):
+            return shares
         return None if step.to is None else write(step.to)
 
     steps = turn(view, held)

@@ -138,6 +138,7 @@ def _inputs(done: Reconcile, *, new_spec: bool, generation: int = 0) -> dict[str
         shadow=view.shadow,
         answers=tuple(map(_reading, done.answers)) or None,
         work=None if done.work is None else tuple(map(_reading, done.work)),
+        shares=done.shares,
     )
     return {**to_builtins(step), "pods": [pod.to_builtins(each, view.now) for each in view.pods]}
 

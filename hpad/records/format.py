@@ -20,6 +20,7 @@ hpad's own carry what that format cannot express; other readers may ignore them:
 - `timing` of a step: the seconds of each stage, in the decision history alone.
 - `shadow` of a step: in shadow mode, why, and the counts and values of the target. All else is that of the shadow.
 - `work` of a step: the answers about the unfinished work of each pod, for a scale-down that spares busy pods.
+- `shares` of a step: what the HPA shares of its budget: the amount, and what the other HPAs have and want.
 - `answers` of a step: one answer per metric, in place of the metrics lists, which hpad 0.1 wrote where it could.
 """
 
@@ -50,6 +51,7 @@ from hpad.api.sample import (
 )
 from hpad.api.selector import Selector, SelectorError
 from hpad.engine import controls, fallback_policy
+from hpad.engine.budget import Shares
 from hpad.engine.controls import Controls
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import EMPTY, History
@@ -156,6 +158,7 @@ class Step(_Lenient, frozen=True):
     timing: TimingTrace | None = None
     shadow: Shadow | None = None
     work: tuple[Reading, ...] | None = None
+    shares: Shares | None = None
 
     @property
     def scale_failure(self) -> ScaleError | None:

@@ -25,6 +25,8 @@ MEMORY: Final = 4 << 20
 a folder of recordings."""
 _RECONCILE: Final = 6500
 """Bytes of a reconcile with short texts, one metric and no pods, whose HPA, spec and pods other reconciles share."""
+_MEMBER: Final = 16
+"""Of an HPA that shares the budget: most are the objects of the turn before."""
 _POD: Final = 300
 """Of the value of a pod."""
 _VALUE: Final = 40
@@ -126,6 +128,7 @@ def weight(done: Reconcile) -> int:
     size = _RECONCILE + _of_hpa(view.hpa) + _of_pods(view.pods)
     size += sum([len(event.message) + len(event.detail) for event in settlement.events]) + len(settlement.error or "")
     size += sum([len(condition.message) for condition in settlement.status.conditions])
+    size += 0 if done.shares is None else _MEMBER * len(done.shares.members)
     size += sum(map(len, view.overlapping_hpas)) + (0 if scale is None else len(scale.status.selector))
     return size + sum(map(_of_answer, done.answers if done.work is None else (*done.answers, *done.work)))
 

@@ -74,6 +74,8 @@ def reason(done: Reconcile) -> Reason:
     restrained, recommendation = decision.restrained, decision.recommendation
     leader = _leader(recommendation)
     held = () if restrained is None else (restrained.deciding is None or restrained.able[0], restrained.limited[0])
+    if decision.budgeted is not None and decision.budgeted.held:
+        held = (*held, decision.budgeted.reason or decision.budgeted.budget)
     troubles = _troubles(decision, outcome)
     return Reason(
         (

@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 
 from hpad.engine.view import Tunables
+from hpad.settings import budgets as of_budgets
 from hpad.settings import hpas as of_hpas
 from hpad.settings import parsers, rows
 from hpad.settings import sources as sections
@@ -203,6 +204,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hpas: Annotated[
         tuple[of_hpas.HpaEntry, ...],
         Setting(of_hpas.entries, "annotations for HPAs that cannot be annotated", group=None, reloadable=True),
+    ] = ()
+    budgets: Annotated[
+        tuple[of_budgets.SharedBudget, ...],
+        Setting(
+            of_budgets.budgets,
+            "budgets that HPAs share (hpad.io/budget): a name -> {replicas: 200} or {cores: 50}",
+            group=None,
+            reloadable=True,
+            written={},
+        ),
     ] = ()
     listen: Annotated[
         tuple[str, int] | None,

@@ -13,6 +13,7 @@ from prometheus_client import registry
 
 from hpad.telemetry.controller import ControllerSeries, QueueSeries
 from hpad.telemetry.series import (
+    BudgetSeries,
     DecisionHistorySeries,
     ElectionSeries,
     ProcessSeries,
@@ -44,6 +45,7 @@ class Telemetry:
         self.store = StoreSeries(make)
         self.decision_history = DecisionHistorySeries(make)
         self.settings = SettingsSeries(make)
+        self.budgets = BudgetSeries(make)
         self.process = ProcessSeries(make)
 
     def before_scrape(self, callback: Callable[[], None]) -> None:

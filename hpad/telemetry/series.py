@@ -223,6 +223,26 @@ class ProcessSeries(registry.Collector):
 RELOADS: Final = ("applied", "rejected")
 
 
+class BudgetSeries:
+    """The budgets that HPAs share, in whole units: replicas or cores. A standby has none."""
+
+    def __init__(self, make: SeriesFactory) -> None:
+        labels = ["budget", "unit"]
+        self._amount = make.gauge("hpad_budget_amount", "Replicas or cores that HPAs share by a budget", labels)
+        self._held = make.gauge("hpad_budget_held", "Replicas or cores that its HPAs hold or were granted", labels)
+        self._wanted = make.gauge("hpad_budget_wanted", "Replicas or cores that its HPAs want without it", labels)
+
+    def clear(self) -> None:
+        """Removes all series."""
+        for each in (self._amount, self._held, self._wanted):
+            each.clear()
+
+    def set(self, name: str, unit: str, milli: tuple[int, int, int]) -> None:
+        """Sets amount, held and wanted of a budget, in milli-units."""
+        for gauge, value in zip((self._amount, self._held, self._wanted), milli, strict=True):
+            gauge.labels(name, unit).set(value / 1000)
+
+
 class SettingsSeries:
     """The settings that are read again while hpad runs."""
 

@@ -15,6 +15,7 @@ from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, PodValue, Sample
 from hpad.engine import annotations as own
 from hpad.engine import shadow
+from hpad.engine.budget import Shares
 from hpad.engine.conditions import Condition, find
 from hpad.engine.decide import Decision
 from hpad.engine.history import History
@@ -178,12 +179,13 @@ class Workload:
         after: float = 0,
         refused: str | None = None,
         work: Sequence[Answer] | None = None,
+        shares: Shares | None = None,
         **fields: Any,
     ) -> Decision:
         """Advances the clock by `after` seconds, decides, writes and settles.
 
         With `refused` the write of the scale fails with this error text. `work` are the answers about the work of pods.
-        `fields` replace fields of the view.
+        `shares` is what it shares of its budget. `fields` replace fields of the view.
         """
         self.now += timedelta(seconds=after)
         view = self.view(**fields)
@@ -192,7 +194,7 @@ class Workload:
             view = shadow.begun(view, why, self.shadow)
         elif self.shadow is not None:
             view = msgspec.structs.replace(view, history=shadow.left(view.history))
-        done = run(view, lambda _: answers, lambda count: Outcome((count,), refused), work=work)
+        done = run(view, lambda _: answers, lambda count: Outcome((count,), refused), work=work, shares=shares)
         self.done, self.settled = done, done.settlement
         self.shadow = shadow.count_after(done.view, done.decision)
         self.history = self.settled.history

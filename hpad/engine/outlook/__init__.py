@@ -10,6 +10,7 @@ from typing import assert_never
 
 from hpad.engine import decide
 from hpad.engine.addresses import addresses
+from hpad.engine.budget import Budgeted
 from hpad.engine.decide import Decision
 from hpad.engine.deletion_costs import Spared
 from hpad.engine.examine import (
@@ -38,11 +39,14 @@ from hpad.engine.words import clock, names, replicas
 
 def outlook(record: Reconcile) -> tuple[Outlook, ...]:
     """Returns the outlooks of a decision: the next step first, then what else may change the count."""
-    stops, state, spared = _stopped(record), after.after(record), record.decision.spared
+    stops, state = _stopped(record), after.after(record)
+    spared, budgeted = record.decision.spared, record.decision.budgeted
     if stops is not None or state is None:
         return (*(() if stops is None else (stops,)), *_scheduled(record.view, None))
     if spared is not None and spared.held:
         return (_busy(spared), *growing(state), *_scheduled(record.view, state.count))
+    if budgeted is not None and budgeted.held:
+        return (_shared(budgeted), *_scheduled(record.view, state.count), *shrinking(state))
     recommended = state.recommended
     found = [
         *(_unread(state) if recommended is None else _next(state, recommended)),
@@ -53,6 +57,13 @@ def outlook(record: Reconcile) -> tuple[Outlook, ...]:
         *shrinking(state),
     ]
     return tuple(found)
+
+
+def _shared(found: Budgeted) -> Outlook:
+    """Returns what keeps the count below what the metrics and limits ask for."""
+    when = "is known" if found.allotment is None else "has room: others shrink, or its amount is raised"
+    text = f"grows towards {found.wanted} once the budget {found.budget} {when}"
+    return Outlook(kind=BLOCKED, text=text, replicas=found.wanted)
 
 
 def _busy(found: Spared) -> Outlook:

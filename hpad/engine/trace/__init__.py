@@ -11,6 +11,7 @@ import msgspec
 
 from hpad.api.hpa import KIND, CrossVersionObjectReference, key_of
 from hpad.api.metadata import Key
+from hpad.engine.budget import Budgeted
 from hpad.engine.conditions import Event
 from hpad.engine.deletion_costs import Spared
 from hpad.engine.trace.metric_types import MetricTrace, Step
@@ -222,9 +223,9 @@ class WriteTrace(Step, frozen=True):
 class StageTrace(Step, frozen=True):
     """A stage from the metrics to the written count, in words: the count after it (None: there is none), and why.
 
-    `stage` is now, halt, metrics, windows, policies, bounds, busy or write, and `label` its name for people. `held_by`
-    is the reason, as in the series, for which the target does not get the count that its metrics ask for ("": not
-    because of this stage).
+    `stage` is now, halt, metrics, windows, policies, bounds, budget, busy or write, and `label` its name for people.
+    `held_by` is the reason, as in the series, for which the target does not get the count that its metrics ask for
+    ("": not because of this stage).
     """
 
     stage: str
@@ -264,6 +265,7 @@ class Trace(Step, frozen=True):
     stabilization: StabilizationTrace | None = None
     policies: PoliciesTrace | None = None
     bounds: BoundsTrace | None = None
+    budgeted: Budgeted | None = None
     spared: Spared | None = None
     write: WriteTrace | None = None
     events: tuple[Event, ...] = ()

@@ -73,7 +73,8 @@ def _numbers(done: Reconcile, source_of: SourceOf | None, most_pods: int | None)
         halt = trace.HaltTrace(kind=verdict.kind, reason=verdict.reason, message=verdict.message)
         return msgspec.structs.replace(made, halt=halt)
     if isinstance(verdict, Clamp):
-        return msgspec.structs.replace(made, bounds=behavior.clamped(decision), spared=_spared(decision))
+        bounds = behavior.clamped(decision)
+        return msgspec.structs.replace(made, bounds=bounds, budgeted=decision.budgeted, spared=_spared(decision))
     if recommendation is not None:
         made = msgspec.structs.replace(
             made,
@@ -88,6 +89,7 @@ def _numbers(done: Reconcile, source_of: SourceOf | None, most_pods: int | None)
         stabilization=behavior.stabilization(view, restrained),
         policies=behavior.policies(view, restrained),
         bounds=behavior.bounds(view, restrained, decision.limited),
+        budgeted=decision.budgeted,
         spared=_spared(decision),
     )
 

@@ -33,6 +33,7 @@ _LABELS: Final = {
     stage.WINDOWS: "after windows",
     stage.POLICIES: "after policies",
     stage.BOUNDS: "after min, max",
+    stage.BUDGET: "within budget",
     stage.BUSY: "after busy pods",
 }
 
@@ -132,6 +133,19 @@ def _bounds(made: trace.Trace) -> _Words:
     return f"{text}; open windows: {counts.schedule}" if counts.schedule else text, ()
 
 
+def _budgeted(made: trace.Trace) -> _Words:
+    """Returns what the budget has for the HPA, and what the others hold and want."""
+    found = made.budgeted
+    assert found is not None
+    if found.allotment is None:
+        return f"{found.budget}: {found.error}", ()
+    text = f"{found.budget} ({found.amount}) has {found.allotment} for it"
+    others = f"{found.others} other HPA{' holds' if found.others == 1 else 's hold'}"
+    if found.others:
+        text += f"; {others} {found.others_hold} and want{'s' if found.others == 1 else ''} {found.others_want}"
+    return text, (found.error,) if found.error else ()
+
+
 def _spared(made: trace.Trace) -> _Words:
     """Returns the floor at the busy pods, and the pods that go first."""
     found = made.spared
@@ -164,6 +178,7 @@ _WORDS: Final[dict[str, Callable[[trace.Trace], _Words]]] = {
     stage.WINDOWS: _windows,
     stage.POLICIES: _policies,
     stage.BOUNDS: _bounds,
+    stage.BUDGET: _budgeted,
     stage.BUSY: _spared,
     stage.WRITE: _write,
 }

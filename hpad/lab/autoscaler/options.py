@@ -76,7 +76,7 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "hpad.io/budget": (
         "the name of a budget of the configuration",
-        "HPAs with the same budget never have more replicas together than it allows",
+        "HPAs with the same budget never have more together than its amount ([budgets](#budgets))",
     ),
     "hpad.io/budget-priority": (
         "a whole number, 0 by default",

@@ -3,7 +3,7 @@
 const MARKS = {
   maximum: "atMax", minimum: "atMin", disabled: "paused", paused: "paused", dry_run: "dryRun", shadow: "shadow",
   stabilization: "limited", tolerance: "limited", scale_up_limit: "limited", scale_down_limit: "limited", busy_pods: "limited",
-  last_replica: "limited",
+  last_replica: "limited", budget: "limited",
   competing_hpa: "competing",
 };
 

@@ -1,0 +1,237 @@
+"""The ledger of budgets: what each HPA that shares one holds, was granted and wants. It belongs to the leader.
+
+What an HPA holds is read from the caches at each question, so a target that is scaled by hand counts at once. A count
+is granted right before it is written, with no wait since the question, so two turns at once cannot both take what is
+left. A grant ends with the outcome of its write. One that may have been written counts for `_UNSURE` seconds more, or
+until the next write of that target: by default the API server ends a request after a minute.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from hpad.api.hpa import HorizontalPodAutoscaler, Scale
+from hpad.api.metadata import Key
+from hpad.clock import Clock
+from hpad.controller.cluster import ClusterAccess
+from hpad.controller.write import Discarded
+from hpad.election.owner import NotLeading
+from hpad.engine import budget, share
+from hpad.engine.annotations import AnnotationReader
+from hpad.engine.budget import REPLICA, REPLICAS, BudgetMember, Shares
+from hpad.engine.settle import Outcome
+from hpad.engine.turn import AskBudget, Reconcile
+from hpad.engine.view import DRY_RUN, View
+from hpad.settings.budgets import SharedBudget
+from hpad.store.store import Store
+from hpad.telemetry.series import BudgetSeries
+
+_UNSURE: Final = 65.0
+_UNKNOWN_COST: Final = "the CPU that a replica requests is unknown: the target has no pod that requests any"
+
+
+class Grant(msgspec.Struct):
+    """The outcome of a write that was granted; None until it is known."""
+
+    outcome: Outcome | None = None
+
+
+class _Sharer(msgspec.Struct):
+    """One HPA that shares a budget.
+
+    `member` is what it has and wants after its last turn here, None before the first. `fixed`: that turn decided
+    nothing, or may not write, so the HPA keeps what it has. `cost` is in millicores, 0 while it is unknown. `seen` is
+    spec.replicas as read or written last. `granted` is the count of a write under way, or of one that may have been
+    made, which counts until `unsure` (monotonic seconds). `shown` is the member as the others saw it last: recordings
+    share the object.
+    """
+
+    hpa: HorizontalPodAutoscaler
+    budget: str
+    priority: int
+    member: BudgetMember | None = None
+    fixed: bool = False
+    cost: int = 0
+    seen: int = 0
+    granted: int = 0
+    unsure: float | None = None
+    shown: BudgetMember | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.hpa.key
+
+    def is_of(self, hpa: HorizontalPodAutoscaler) -> bool:
+        """Whether this is the HPA, and with the same target."""
+        same_target = self.hpa.spec.scale_target_ref == hpa.spec.scale_target_ref
+        return same_target and self.hpa.metadata.uid == hpa.metadata.uid
+
+
+class Budgets:
+    """Knows the HPAs that share budgets. `retune` gives it the budgets of the settings."""
+
+    def __init__(self, cluster: ClusterAccess, store: Store, clock: Clock) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._clock = clock
+        self._known: Mapping[str, SharedBudget] = {}
+        self._dry_run = False
+        self._sharers: dict[Key, _Sharer] = {}
+        self._sharing: defaultdict[str, dict[Key, _Sharer]] = defaultdict(dict)
+
+    def retune(self, budgets: Iterable[SharedBudget], *, dry_run: bool) -> None:
+        """Changes the budgets from the next question on. In a dry run the counts of the shadows count."""
+        self._known = {each.name: each for each in budgets}
+        self._dry_run = dry_run
+
+    def register(self, hpa: HorizontalPodAutoscaler, own: AnnotationReader) -> None:
+        """Notes which budget a new or edited HPA shares, if any."""
+        named = own.budget(hpa)
+        known = self._sharers.get(hpa.key)
+        self.forget(hpa.key)
+        if named is None:
+            return
+        if known is not None and known.is_of(hpa):
+            known.hpa, (known.budget, known.priority) = hpa, named
+            self._add(known)
+        else:
+            self._add(_Sharer(hpa, *named))
+
+    def forget(self, key: Key) -> None:
+        """Drops an HPA that was deleted, or shares no budget any more."""
+        known = self._sharers.pop(key, None)
+        if known is not None:
+            sharing = self._sharing[known.budget]
+            del sharing[key]
+            if not sharing:
+                del self._sharing[known.budget]
+
+    def clear(self) -> None:
+        """Drops all HPAs: another process decides what they get."""
+        self._sharers.clear()
+        self._sharing.clear()
+
+    def ask(self, step: AskBudget, view: View) -> Shares:
+        """Returns what the HPA shares, and notes what it has and wants. Never waits. O(n log n) for n members."""
+        known = self._sharers.get(view.key)
+        if known is None or known.budget != step.budget:
+            self.forget(view.key)
+            known = self._add(_Sharer(view.hpa, step.budget, step.own.priority))
+        self._note(known, step, view)
+        found = self._known.get(step.budget)
+        if found is None:
+            names = ", ".join(sorted(self._known)) or "none"
+            return Shares(step.budget, error=f"the settings have no such budget; there are {names}")
+        if not found.is_for(view.key.namespace):
+            return Shares(step.budget, error=f"it is not for HPAs of the namespace {view.key.namespace}")
+        cost = REPLICA if found.unit == REPLICAS else known.cost
+        if not cost:
+            return Shares(step.budget, error=_UNKNOWN_COST)
+        return Shares(step.budget, found.amount, found.unit, self._members(found, view.key), cost)
+
+    def note(self, done: Reconcile) -> None:
+        """Notes the busy pods that a scale-down has kept, which no budget takes, and the count of a shadow."""
+        known, decision = self._sharers.get(done.view.key), done.decision
+        if known is None or known.member is None:
+            return
+        if decision.spared is not None and decision.spared.held:
+            known.member = replace(known.member, keeps=decision.spared.replicas)
+        if self._dry_run:
+            known.seen = decision.desired
+
+    @contextmanager
+    def granted(self, key: Key, count: int | None) -> Iterator[Grant]:
+        """Grants a count that is about to be written (None: nothing is), and notes what became of it."""
+        known, grant = self._sharers.get(key), Grant()
+        if known is None or count is None:
+            yield grant
+            return
+        earlier = self._granted(known)
+        known.granted, is_known = max(count, earlier), False
+        try:
+            yield grant
+            is_known = grant.outcome is not None and not grant.outcome.unsure
+        except (Discarded, NotLeading):  # nothing was written
+            is_known = True
+            raise
+        finally:
+            if not is_known:
+                known.unsure = self._clock.monotonic() + _UNSURE
+            elif grant.outcome is not None and grant.outcome.written:
+                known.seen, known.granted, known.unsure = count, 0, None
+            else:
+                known.granted = earlier
+
+    def report(self, series: BudgetSeries, *, leading: bool) -> None:
+        """Sets the series of each budget of the settings; a standby has none."""
+        series.clear()
+        for each in self._known.values() if leading else ():
+            members = self._members(each)
+            series.set(each.name, each.unit, (each.amount, budget.held(members), budget.wanted(members)))
+
+    def _add(self, sharer: _Sharer) -> _Sharer:
+        self._sharers[sharer.key] = self._sharing[sharer.budget][sharer.key] = sharer
+        return sharer
+
+    def _note(self, known: _Sharer, step: AskBudget, view: View) -> None:
+        of_shadow = step.withheld == DRY_RUN
+        known.hpa, known.priority, known.member = view.hpa, step.own.priority, step.own
+        known.fixed = not step.decided or (step.withheld is not None and not of_shadow)
+        known.seen = view.replicas if of_shadow else view.target_replicas
+        known.cost = step.own.cost or known.cost
+
+    def _granted(self, known: _Sharer) -> int:
+        """Returns the count of a write that is under way or may have been made; 0 without one."""
+        if known.unsure is not None and self._clock.monotonic() >= known.unsure:
+            known.granted, known.unsure = 0, None
+        return known.granted
+
+    def _members(self, found: SharedBudget, own: Key | None = None) -> tuple[BudgetMember, ...]:
+        """Returns the members but the own one, by their keys.
+
+        HPAs without a known cost are left out: they never grow, and pods that request nothing take nothing.
+        """
+        shown = [
+            self._shown(each, found)
+            for each in self._sharing.get(found.name, {}).values()
+            if each.key != own and found.is_for(each.key.namespace)
+        ]
+        return tuple(sorted([each for each in shown if each.cost], key=lambda each: each.key))
+
+    def _shown(self, known: _Sharer, found: SharedBudget) -> BudgetMember:
+        """Returns a member as others see it, with what it holds now."""
+        scale = self._cluster.peek_scale(known.key.namespace, known.hpa.spec.scale_target_ref)
+        own, held = known.member, max(self._seen(known, scale), self._granted(known))
+        if own is None:
+            own = self._before_its_first_turn(known, scale)
+            held = max(held, own.held)
+        cost = REPLICA if found.unit == REPLICAS else known.cost
+        if known.fixed:
+            made = replace(own, held=held, wants=held, asks=0, keeps=held, cost=cost)
+        elif known.member is None:
+            made = replace(own, held=held, wants=held, cost=cost)
+        else:
+            made = replace(own, held=held, keeps=min(own.keeps, held), cost=cost)
+        if made != known.shown:
+            known.shown = made
+        return made if known.shown is None else known.shown
+
+    def _seen(self, known: _Sharer, scale: Scale | None) -> int:
+        """Returns the count of the target as it is known now, in a dry run that of its shadow."""
+        if scale is None or (self._dry_run and known.member is not None):
+            return known.seen
+        return scale.spec.replicas
+
+    def _before_its_first_turn(self, known: _Sharer, scale: Scale | None) -> BudgetMember:
+        """Returns what is known of an HPA that has had no turn here: the counts of its status, and of a lost write."""
+        if not known.cost and scale is not None and scale.pod_selector is not None:
+            known.cost = share.millicores(self._cluster.pods.select(known.key.namespace, scale.pod_selector))
+        status, pending = known.hpa.status, self._store.get(known.key).pending
+        counts = (status.current_replicas, status.desired_replicas) if scale is None else ()
+        held = max(*counts, 0 if pending is None else pending.to, 0)
+        low = known.hpa.spec.min_replicas
+        return BudgetMember(str(known.key), known.priority, 1 if low is None else low, held, held, known.cost)
