@@ -281,6 +281,10 @@ async def check_sources(client: Client, settings: Settings, hpas: Iterable[Horiz
     return found or [Finding("sources", OK, "no metric source is configured, and no HPA names a metric")]
 
 
+_NOT_FOUND: Final = "could not find the "
+"""What an API server, or an adapter behind it, says with 404."""
+
+
 def _finding_on_answer(key: Key, query: Query, answer: object) -> Finding:
     metric = f'{query.type} metric "{query.name}" of {key}'
     if not isinstance(answer, AdapterError):
@@ -291,4 +295,7 @@ def _finding_on_answer(key: Key, query: Query, answer: object) -> Finding:
         "bug": "report it with the log of hpad run --log-level=debug",
     }
     do = advice.get(answer.blame, "check the source and its configuration")
+    lower = query.name.lower()
+    if query.type == "External" and query.name != lower and _NOT_FOUND in answer.message:
+        do = f'name it "{lower}" in the HPA: the built-in controller asks this API in lower case, hpad as it is written'
     return Finding("sources", WARNING, f"{metric}: {answer.message}", do)

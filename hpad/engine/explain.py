@@ -89,7 +89,8 @@ def _unserved(proposal: Proposal) -> str:
     """Says of a queue and the like that nothing is done about it."""
     usage = proposal.usage
     if usage is not None and usage.unserved:
-        return ", but none of the pods is ready, so that none consumes it"
+        stays = ": the count stays" if proposal.without_ready_pods else ", so that none consumes it"
+        return f", but none of the pods is ready{stays}"
     return f", but {usage.note}" if usage is not None and usage.note else ""
 
 

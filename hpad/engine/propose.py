@@ -71,6 +71,13 @@ class Proposal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return None if self.ignored or (self.error is not None and not self.fallback) else self.replicas
 
     @property
+    def without_ready_pods(self) -> bool:
+        """Whether the count stays because no pod is ready (HPANoReadyPodsKept)."""
+        usage = self.usage
+        unready = self.metric.kind == VALUE and usage is not None and usage.pods == 0
+        return unready and not self.tolerated and self.replicas > 0
+
+    @property
     def current(self) -> str:
         """The usage for people: "305%", "80" (the total where replicas share it), or "<unknown>"."""
         usage, metric = self.usage, self.metric
@@ -270,8 +277,8 @@ def _replicas(
     if metric.of_pods:
         return by_pods(usage, current, allowed, huge=gates.HPAHugeProposals)
     if metric.kind == AVERAGE_VALUE:
-        return by_share(usage, metric.amount, status, allowed)
-    return by_ratio(usage, current, allowed)
+        return by_share(usage, metric.amount, current if gates.HPASpecReplicasKept else status, allowed)
+    return by_ratio(usage, current, allowed, keeps=gates.HPANoReadyPodsKept)
 
 
 def by_pods(usage: Usage, current: int, allowed: Tolerances, *, huge: bool) -> int:
@@ -293,19 +300,21 @@ def by_pods(usage: Usage, current: int, allowed: Tolerances, *, huge: bool) -> i
     return current if turned else replicas
 
 
-def by_share(usage: Usage, amount: int, status: int, allowed: Tolerances) -> int:
-    """Divides the total by `amount`, the metric target per replica, in milli-units.
+def by_share(usage: Usage, amount: int, kept: int, allowed: Tolerances) -> int:
+    """Divides the total by `amount`, the metric target per replica, in milli-units; `kept` within the tolerance.
 
-    Source: Kubernetes 1.36, replica_calculator.go: GetExternalPerPodMetricReplicas.
+    That is the count of the spec (HPASpecReplicasKept), in Kubernetes that of the status, by which the ratio is
+    computed. Source: Kubernetes 1.36, replica_calculator.go: GetExternalPerPodMetricReplicas.
     """
-    # The count of the status and not of the spec, as in Kubernetes: the ratio was computed with it.
     if allowed.allow(usage.ratio) or usage.total is None:
-        return status
+        return kept
     return _capped(quotient(float(usage.total), float(amount)))
 
 
-def by_ratio(usage: Usage, current: int, allowed: Tolerances) -> int:
+def by_ratio(usage: Usage, current: int, allowed: Tolerances, *, keeps: bool) -> int:
     """Returns ready pods times ratio; without replicas the ratio alone (KEP-2021).
+
+    `keeps`: without ready pods the count stays, unless the value is 0 (HPANoReadyPodsKept).
 
     Source: Kubernetes 1.36, replica_calculator.go: getUsageRatioReplicaCount.
     """
@@ -316,6 +325,8 @@ def by_ratio(usage: Usage, current: int, allowed: Tolerances) -> int:
     if usage.pods is None:
         empty = "no pods returned by selector while calculating replica count"
         raise Unmeasurable(f"unable to calculate ready pods: {empty}")
+    if keeps and not usage.pods and usage.ratio > 0.0:
+        return current
     return _capped(usage.ratio * usage.pods)
 
 

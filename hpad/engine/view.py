@@ -35,6 +35,19 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     HPAHugeProposals: bool = True
     """A proposal beyond an int32 is the largest int32 (Kubernetes: for metrics per pod the smallest, to min)."""
 
+    HPASpecReplicasKept: bool = True
+    """Within the tolerance a metric with an average per replica of the whole target keeps the count of the spec.
+
+    Kubernetes takes that of the status, so that the surplus pod of a rolling update stays for good
+    (kubernetes/kubernetes#138505).
+    """
+    HPANoReadyPodsKept: bool = True
+    """While no pod is ready, the ratio of a Value metric says nothing, and the count stays.
+
+    Kubernetes multiplies the ratio by zero ready pods, and scales an overloaded target to the minimum
+    (kubernetes/kubernetes#130130). A value of 0 asks for 0 with any number of pods.
+    """
+
     HPAOwnZeroOnly: bool = True
     """Zero replicas are left only if the HPA took the last one and no other client has set the count since.
 

@@ -44,6 +44,8 @@ class ApiServer:
         self.renewed: datetime | None = None
         self.leads_since: datetime | None = None
         self.reviews = True
+        self.missing = "not here"
+        """The message of a 404."""
         self.pause = 0.0
         """Seconds before it lists the resources of a group."""
 
@@ -51,7 +53,7 @@ class ApiServer:
         body = await self.body(request)
         date = format_datetime(datetime.now(UTC) + self.skew, usegmt=True)
         if body is None:
-            status = {"kind": "Status", "status": "Failure", "message": "not here", "reason": "NotFound", "code": 404}
+            status = {"kind": "Status", "status": "Failure", "message": self.missing, "reason": "NotFound", "code": 404}
             return web.json_response(status, status=404, headers={"Date": date})
         return web.json_response(body, headers={"Date": date})
 
@@ -352,6 +354,23 @@ async def test_a_metric_without_a_value_and_an_unknown_adapter(server: ApiServer
     assert not levels
     (broken,) = [finding for finding in findings if finding.check == "configuration"]
     assert (broken.level, "no-such-adapter" in broken.says) == ("error", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [("Orders", 'name it "orders" in the HPA'), ("orders", "check the API that serves it")],
+)
+async def test_a_name_that_an_adapter_may_know_in_lower_case(
+    server: ApiServer, tmp_path: Path, name: str, advice: str
+) -> None:
+    """The built-in controller asks the external metrics API in lower case, whatever the HPA says."""
+    target = {"type": "Value", "value": "10"}
+    metric = {"type": "External", "external": {"metric": {"name": name}, "target": target}}
+    server.hpas = [hpa("hpad", timedelta(0), metrics=[metric])]
+    server.missing = f"the server could not find the metric {name} for "
+    (finding,) = [each for each in await found(tmp_path, server.url) if each.check == "sources"]
+    assert finding.level == "warning"
+    assert finding.do.startswith(advice)
 
 
 async def test_settings_are_valid_only_if_their_sources_are(tmp_path: Path) -> None:

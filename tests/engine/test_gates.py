@@ -4,8 +4,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.engine import Workload, external, object_metric, one, pods_metric, resource, series, used
+from support.engine import Workload, external, object_metric, one, pod, pods_metric, resource, series, used
 
+from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
 from hpad.engine.conditions import find
 from hpad.engine.view import Gates
 
@@ -157,6 +158,8 @@ def test_a_replayed_gate_that_is_not_named_is_off() -> None:
         HPANegativeExternalSum=False,
         HPAZeroStatusReplicas=False,
         HPAHugeProposals=False,
+        HPASpecReplicasKept=False,
+        HPANoReadyPodsKept=False,
         HPAOwnZeroOnly=False,
         HPAZeroTakenOver=False,
         HPATargetHistory=False,
@@ -169,3 +172,49 @@ def test_a_replayed_gate_that_is_not_named_is_off() -> None:
 def test_a_huge_value_scales_to_the_maximum_with_the_gate(fixed: bool, desired: int) -> None:
     web = Workload(pods_metric("load", "1m"), replicas=5, behavior=NO_DOWN_WINDOW, gates=Gates(HPAHugeProposals=fixed))
     assert web.reconcile(used([10**12] * 5), after=15).desired == desired
+
+
+AVERAGES = [(external("q", averageValue="10"), series), (object_metric("q", averageValue="10"), one)]
+
+
+@pytest.mark.parametrize(("metric", "answer"), AVERAGES)
+@pytest.mark.parametrize(("running", "total"), [(9, 97), (11, 100)])
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_rolling_update_leaves_the_count_as_it_is_with_the_gate(
+    metric: dict[str, Any], answer: Any, running: int, total: int, kept: bool
+) -> None:
+    """Kubernetes keeps the count of the status, which has a surplus pod, or lacks one (kubernetes#138505)."""
+    web = Workload(metric, replicas=10, high=20, behavior=NO_DOWN_WINDOW, gates=Gates(HPASpecReplicasKept=kept))
+    scale = Scale(spec=ScaleSpec(10), status=ScaleStatus(running, "app=web"))
+    decision = web.reconcile(answer(total), after=15, scale=scale)
+    assert decision.scale_to == (None if kept else running)
+    assert decision.proposals[0].tolerated
+
+
+def test_beyond_the_tolerance_the_share_of_each_replica_decides_in_a_rolling_update() -> None:
+    web = queue(replicas=10, high=20)
+    scale = Scale(spec=ScaleSpec(10), status=ScaleStatus(11, "app=web"))
+    assert web.reconcile(series(130), after=15, scale=scale).scale_to == 13
+    assert web.reconcile(series(60), after=15, scale=scale).scale_to == 6
+
+
+VALUES = [(external("q", value="100"), series), (object_metric("q", value="100"), one)]
+
+
+@pytest.mark.parametrize(("metric", "answer"), VALUES)
+@pytest.mark.parametrize(("kept", "value", "desired"), [(True, 500, 5), (False, 500, 1), (True, 0, 1), (True, 20, 5)])
+def test_without_a_ready_pod_a_value_says_nothing_with_the_gate(
+    metric: dict[str, Any], answer: Any, kept: bool, value: int, desired: int
+) -> None:
+    """Kubernetes scales an overloaded target whose pods are not ready to the minimum (kubernetes#130130)."""
+    web = Workload(metric, replicas=5, behavior=NO_DOWN_WINDOW, gates=Gates(HPANoReadyPodsKept=kept))
+    web.pods = [pod(f"web-{n}", age=3600, ready="False") for n in range(5)]
+    decision = web.reconcile(answer(value), after=15)
+    assert decision.desired == desired
+    assert ("none of the pods is ready: the count stays" in str(decision)) == (desired == 5)
+
+
+def test_one_ready_pod_decides_again() -> None:
+    web = Workload(VALUES[0][0], replicas=5, behavior=NO_DOWN_WINDOW)
+    web.pods = [pod(f"web-{n}", age=3600, ready="True" if n == 0 else "False") for n in range(5)]
+    assert web.reconcile(series(700), after=15).desired == 7

@@ -178,10 +178,10 @@ def test_uncertain_rescales_and_recommendations_count_as_the_engine_counts_them(
 def test_the_reported_count_shares_the_total() -> None:
     web = Workload(QUEUE, replicas=5)
     web.reconcile(series(48), scale=Scale(spec=ScaleSpec(5), status=ScaleStatus(4, "app=web")))
-    # 4 pods are reported: 48 / 40 is beyond the tolerance, so 5 are wanted. Up to 44 is within it, so 4 would stay.
+    # 4 pods are reported: 48 / 40 is beyond the tolerance, so 5 are wanted. From 36 to 44 is within it, so 5 stay.
     assert texts(web) == [
         "grows once queue is above 50 (12.5 per replica; now 48)",
-        "shrinks once queue is at most 44 (11 per replica; now 48) for 5m",
+        "shrinks once queue is below 36 (9 per replica; now 48) for 5m",
     ]
 
 

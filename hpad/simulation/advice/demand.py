@@ -121,7 +121,8 @@ def _of_all(amount: int, tolerance: Tolerances, average: bool, value: float, cou
     if average:
         ratio = quotient(float(milli), float(amount) * float(count))
         return by_share(Usage(ratio=ratio, value=None, pods=count, total=milli), amount, count, tolerance)
-    return by_ratio(Usage(ratio=quotient(float(milli), float(amount)), value=milli, pods=count), count, tolerance)
+    usage = Usage(ratio=quotient(float(milli), float(amount)), value=milli, pods=count)
+    return by_ratio(usage, count, tolerance, keeps=True)
 
 
 def recommended(
