@@ -18,7 +18,7 @@ from hpad.api.autoscaler import PREFIX
 from hpad.api.problem import Place, Problem, invalid, path_of, required
 from hpad.api.selector import LabelSelector
 from hpad.cli import output
-from hpad.engine import controls, spare
+from hpad.engine import busy, controls
 from hpad.engine.annotations import PLAIN
 from hpad.manifests import autoscalers, documents, hpas
 from hpad.manifests.documents import Document
@@ -218,7 +218,7 @@ def _without_effect(hpa: v2.HorizontalPodAutoscaler | None, value: dict[str, Any
     order = named.get(controls.ORDER)
     if hpa is None or order is None or not controls.read(named).controls.idle_first:
         return
-    if spare.by_ordinal(hpa):
+    if busy.by_ordinal(hpa):
         text = "has no effect: a StatefulSet removes the pod with the highest ordinal"
         yield invalid(_place(controls.ORDER, value), order, text)
 

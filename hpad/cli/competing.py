@@ -17,7 +17,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import AUTOSCALER_KEY, Key
 from hpad.cli.checks import ERROR, NOTE, OK, WARNING, Finding, listed
 from hpad.cli.output import counted
-from hpad.engine import annotations, conditions, spare
+from hpad.engine import annotations, busy, conditions
 from hpad.engine.controls import IN_SHADOW
 from hpad.engine.view import KEDA, View
 from hpad.kube import competitors, errors, managed_fields, paths, scale, watch
@@ -274,7 +274,7 @@ async def check_idle_first(
     """Returns findings on the HPAs with the annotation; none where no HPA has it. Reviews one right per namespace."""
     own = annotations.AnnotationReader(None, section.defaults(settings.hpas))
     named = [hpa for hpa in found if own.of(hpa).controls.idle_first]
-    by_ordinal = [hpa for hpa in named if spare.by_ordinal(hpa)]
+    by_ordinal = [hpa for hpa in named if busy.by_ordinal(hpa)]
     others = {hpa.metadata.namespace: hpa.metadata.name for hpa in named if hpa not in by_ordinal}
     try:
         refused = [] if settings.dry_run else [each for each in sorted(others) if not await _may_patch(client, each)]

@@ -20,7 +20,7 @@ from hpad.controller.cluster import ClusterAccess, Metrics
 from hpad.controller.observe import Turn
 from hpad.controller.workers import Worker
 from hpad.election.owner import Authority, NotLeading, require
-from hpad.engine import spare
+from hpad.engine import busy
 from hpad.engine.deletion_costs import MOST
 from hpad.engine.examine import Queries
 from hpad.engine.turn import Write
@@ -79,7 +79,7 @@ class Sparing:
         """
         spared = write.decision.spared
         planned = {} if spared is None else dict(spared.costs)
-        pods, allowed = spare.active(write.view.pods), turn.permit.require
+        pods, allowed = busy.active(write.view.pods), turn.permit.require
         set_cost = self._cluster.set_deletion_cost
         writes: list[_Write] = [
             functools.partial(set_cost, pod, planned[pod.name], allowed) for pod in pods if pod.name in planned

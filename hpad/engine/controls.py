@@ -84,7 +84,7 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     gave these values, as written. `paused_until` ends a pause of the mode PAUSED, or is one by itself. `pod_selection`
     OWNER: of the pods that match the selector, only those count that belong to the target. `scale_down_order`
     IDLE_FIRST: the pods with the least unfinished work go first. `keep_busy`: never fewer replicas than pods with
-    unfinished work. `busy_metric` says where that work is read (`hpad.engine.spare`).
+    unfinished work. `busy_metric` says where that work is read (`hpad.engine.busy`).
     `zero_after` and `initial_delay` keep the last replica (`hpad.engine.zero`). `spare` replicas come on top of what
     the metrics want. `pods` narrows the pods that metrics are about. `budget` names the budget that the HPA shares with
     others, where one of a higher `budget_priority` (0 by default) comes first.

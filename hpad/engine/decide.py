@@ -23,7 +23,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     current one where nothing could be decided. `reason` is that of the rescale event. `proposals` has one entry per
     metric of the spec. `recommendation` and `restrained` are set where the metrics decided. `budgeted` is set for
     an HPA that shares a budget (`hpad.engine.share`), `spared` for a scale-down of one that spares busy pods
-    (`hpad.engine.spare`).
+    (`hpad.engine.busy`).
     """
 
     name: str

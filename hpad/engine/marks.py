@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from hpad.api.text import begin
-from hpad.engine import controls, spare
+from hpad.engine import busy, controls
 from hpad.engine.conditions import (
     ANNOTATIONS_VALID,
     COMPETING_WRITERS,
@@ -143,7 +143,7 @@ def mark_spared(view: View, draft: Draft, decision: Decision) -> None:
     if found.held:
         message = f"the desired replica count is {found.wanted}, but {found.holding}"
         draft.condition(SCALING_LIMITED, TRUE, "BusyPods", message)
-    if not view.controls.idle_first or spare.by_ordinal(view.hpa):
+    if not view.controls.idle_first or busy.by_ordinal(view.hpa):
         return
     if found.error:
         message = f"pods are removed in any order: it is unknown what they are doing: {found.error}"
@@ -160,7 +160,7 @@ def _mark_order(view: View, draft: Draft) -> None:
     """Keeps the condition IdleFirst to HPAs with the annotation hpad.io/scale-down-order, and names its limits."""
     if view.controls.scale_down_order is None or not view.controls.idle_first:
         draft.conditions = without_condition(draft.conditions, IDLE_FIRST)
-    elif spare.by_ordinal(view.hpa):
+    elif busy.by_ordinal(view.hpa):
         order = controls.written(controls.ORDER, view.hpa.kind)
         message = f"{order} has no effect: a StatefulSet removes the pod with the highest ordinal"
         draft.condition(IDLE_FIRST, FALSE, "ByOrdinal", message)

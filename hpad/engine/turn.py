@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hpad.api.sample import AdapterError, Query, Sample
-from hpad.engine import shadow, share, spare
+from hpad.engine import busy, shadow, share
 from hpad.engine.budget import BudgetMember, Shares
 from hpad.engine.decide import Decision, decide
 from hpad.engine.examine import Halt, Queries, Verdict, examine
@@ -136,10 +136,10 @@ def turn(view: View, held: Withheld | None = None) -> Steps:
     view, answers = shadow.applied(view, verdict, answers)
     held, work = _withheld(view, held), None
     decision, shares = yield from _within_budget(view, decide(view, verdict, answers), held)
-    if spare.applies(view, decision):
-        work = yield from AskWork(spare.queries(view))
+    if busy.applies(view, decision):
+        work = yield from AskWork(busy.queries(view))
         if work is not None:
-            decision = spare.spare(view, decision, work)
+            decision = busy.spare(view, decision, work)
     outcome = _expected(decision, held)
     settlement = settle(view, decision, outcome)
     sent = yield from Write(view, decision, outcome, settlement)

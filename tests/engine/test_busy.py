@@ -9,7 +9,7 @@ from support.engine import START, Workload, external, pod, pods_metric, resource
 
 from hpad.api.hpa import CrossVersionObjectReference
 from hpad.api.sample import AdapterError, Member
-from hpad.engine import controls, spare
+from hpad.engine import busy, controls
 from hpad.engine.conditions import IDLE_FIRST, SCALING_LIMITED
 from hpad.engine.holds import held_by
 
@@ -60,7 +60,7 @@ def test_a_scale_up_and_an_hpa_without_the_annotations_ask_nothing() -> None:
         web = workload(annotations)
         assert web.reconcile(series(messages), work=work(1, 1, 1, 1, 1)).spared is None
         assert web.done is not None
-        assert not spare.applies(web.done.view, web.done.decision)
+        assert not busy.applies(web.done.view, web.done.decision)
 
 
 def test_a_held_count_is_named_wherever_people_look() -> None:
@@ -295,7 +295,7 @@ def test_more_than_the_idle_pods_go_by_their_work_and_the_unknown_ones_last() ->
 def test_by_default_the_external_metrics_are_asked_by_pod() -> None:
     web = Workload(resource("cpu", averageUtilization=50), QUEUE, external("mails", averageValue="1"), replicas=2)
     members = (Member("web-0"), Member("web-1"))
-    found = spare.queries(web.view())
+    found = busy.queries(web.view())
     assert [(each.type, each.name, each.members) for each in found if not isinstance(each, AdapterError)] == [
         ("External", "orders", members),
         ("External", "mails", members),
@@ -315,7 +315,7 @@ def test_by_default_the_external_metrics_are_asked_by_pod() -> None:
 def test_the_annotation_names_an_external_metric_or_one_of_pods(text: str, kind: str, name: str) -> None:
     metrics = resource("cpu", averageUtilization=50), QUEUE, external("mails", averageValue="1")
     web = Workload(*metrics, replicas=2, annotations=KEEP | {"hpad.io/busy-metric": text})
-    (found,) = spare.queries(web.view())
+    (found,) = busy.queries(web.view())
     assert not isinstance(found, AdapterError)
     assert (found.type, found.name) == (kind, name)
     assert found.members is not None
@@ -327,7 +327,7 @@ def test_the_annotation_names_an_external_metric_or_one_of_pods(text: str, kind:
 def test_without_a_metric_the_work_is_unknown(text: str) -> None:
     named = {"hpad.io/busy-metric": text} if text else {}
     web = Workload(pods_metric("load", "1"), replicas=2, annotations=KEEP | named)
-    (found,) = spare.queries(web.view())
+    (found,) = busy.queries(web.view())
     assert isinstance(found, AdapterError)
     assert "hpad.io/busy-metric names a metric" in found.message
 
@@ -340,7 +340,7 @@ def test_a_shadow_spares_nothing() -> None:
 def test_addresses_of_members_are_those_of_the_pods() -> None:
     web = workload(KEEP, replicas=2)
     web.pods = [pod("web-1", address=10 << 24 | 7), pod("web-0", address=0xFD00 << 112 | 1), pod("web-2")]
-    (found,) = spare.queries(web.view())
+    (found,) = busy.queries(web.view())
     assert not isinstance(found, AdapterError)
     assert found.members == (Member("web-0", "fd00::1"), Member("web-1", "10.0.0.7"), Member("web-2"))
     assert web.now == START
