@@ -135,7 +135,8 @@ budgets:
 
 Each HPA has its minimum. What is left goes to the highest `hpad.io/budget-priority` first; HPAs of one priority that
 want more than there is have it in proportion to what they want beyond their minimum. `cores` are counted by the CPU
-requests of the pods; the largest pod of a target stands for all. As a lower `maxReplicas`, a budget cuts at once,
+requests of the pods: the largest pod of a target stands for all, and its pod template where there is none (of a custom
+resource, with the right to list it). As a lower `maxReplicas`, a budget cuts at once,
 without windows and policies, but neither below the minimum nor below what `hpad.io/keep-busy` keeps. It never raises
 a count.
 
@@ -145,10 +146,10 @@ to two sync periods for each step that the scale-up policies allow. An HPA that 
 cannot read its metrics keeps what it has, and the others share the rest. A target that was scaled by hand beyond its
 part is cut in its next reconcile, and the others do not grow before.
 
-Minima beyond the amount hold all the same. With an unknown budget, or without a pod that says what a replica costs, the
-HPA does not grow. Both are said by the condition `WithinBudget`. A budget belongs to one hpad (its replicas share it);
-a deleted HPA no longer counts, whatever its target has. `hpad explain` and the page show what the budget has for an
-HPA, the series `hpad_budget_*` what is held and wanted of each.
+Minima beyond the amount hold all the same. With an unknown budget, or where it is unknown what a replica costs,
+the HPA does not grow. Both are said by the condition `WithinBudget`. A budget belongs to one hpad (its replicas share
+it); a deleted HPA no longer counts, whatever its target has. `hpad explain` and the page show what the budget has for
+an HPA, the series `hpad_budget_*` what is held and wanted of each.
 """
 _PERIODS = """## Periods of single HPAs
 

@@ -8,7 +8,7 @@ until the next write of that target: by default the API server ends a request af
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import msgspec
@@ -18,6 +18,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler, Scale
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.controller.cluster import ClusterAccess
+from hpad.controller.workers import Worker
 from hpad.controller.write import Discarded
 from hpad.election.owner import NotLeading
 from hpad.engine import budget, share
@@ -26,12 +27,13 @@ from hpad.engine.budget import REPLICA, REPLICAS, BudgetMember, Shares
 from hpad.engine.settle import Outcome
 from hpad.engine.turn import AskBudget, Reconcile
 from hpad.engine.view import DRY_RUN, View
+from hpad.kube import errors
 from hpad.settings.budgets import SharedBudget
 from hpad.store.store import Store
 from hpad.telemetry.series import BudgetSeries
 
 _UNSURE: Final = 65.0
-_UNKNOWN_COST: Final = "the CPU that a replica requests is unknown: the target has no pod that requests any"
+_UNKNOWN_COST: Final = "the CPU that a replica requests is unknown: neither pods nor pod template request any"
 
 
 class Grant(msgspec.Struct):
@@ -132,6 +134,21 @@ class Budgets:
         if not cost:
             return Shares(step.budget, error=_UNKNOWN_COST)
         return Shares(step.budget, found.amount, found.unit, self._members(found, view.key), cost)
+
+    async def learn(self, step: AskBudget, view: View, worker: Worker) -> None:
+        """Reads what a replica costs from the pod template of the target, where no pod says it.
+
+        An error, as without the right to list the kind of the target, leaves it unknown.
+        """
+        found, known = self._known.get(step.budget), self._sharers.get(view.key)
+        if found is None or found.unit == REPLICAS or step.own.cost or known is None or known.cost:
+            return
+        template = None
+        async with worker.released():
+            with suppress(errors.ApiError):
+                template = await self._cluster.pod_template(view.key.namespace, view.hpa.spec.scale_target_ref)
+        if template is not None:
+            known.cost = share.millicores([template])
 
     def note(self, done: Reconcile) -> None:
         """Notes the busy pods that a scale-down has kept, which no budget takes, and the count of a shadow."""

@@ -256,6 +256,7 @@ class Reconciler:
         if isinstance(step, Ask):
             return await self._answered(step.verdict, driven)
         if isinstance(step, AskBudget):
+            await self.budgets.learn(step, driven.turn.view, driven.worker)
             return self.budgets.ask(step, driven.turn.view)
         if isinstance(step, AskWork):
             return await self._sparing.ask(step.queries, driven.turn, driven.worker)

@@ -176,6 +176,10 @@ class Cluster:
         self.follow((ref,))
         return self._scales.peek(namespace, ref)
 
+    async def pod_template(self, namespace: str, ref: CrossVersionObjectReference) -> Pod | None:
+        """Returns a pod of the target's template, by a request; None if the target has none. Raises ApiError."""
+        return await self._scales.template(namespace, ref)
+
     async def owned(self, ref: CrossVersionObjectReference, scale: Scale, pods: Iterable[Pod]) -> owners.Owned:
         """Returns those of the pods that belong to the target. Raises ApiError where that is not known of a pod."""
         return await self._owners.owned(ref, str(scale.metadata.get("uid", "")), pods)

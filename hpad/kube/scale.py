@@ -11,11 +11,12 @@ from typing import Final
 
 import msgspec
 
+from hpad.api import pod
 from hpad.api import selector as selectors
-from hpad.api.hpa import CrossVersionObjectReference, Scale, ScaleSpec, ScaleStatus
+from hpad.api.hpa import CrossVersionObjectReference, Scale, ScaleSpec, ScaleStatus, dec_hook
 from hpad.api.kept import kept
 from hpad.api.metadata import Key
-from hpad.api.pod import PodOwner
+from hpad.api.pod import Pod, PodOwner
 from hpad.api.selector_syntax import MOST_REQUIREMENTS
 from hpad.kube import discovery, errors, managed_fields, paths
 from hpad.kube.cache import Cache
@@ -147,6 +148,21 @@ _SPELLED = {kind.resource.kind.lower(): kind.resource.kind for kind in WATCHED}
 _SCALE = msgspec.json.Decoder(Scale)
 
 
+class _TemplatedSpec(msgspec.Struct, frozen=True):
+    template: pod.Wire | None = None
+
+
+class _Templated(msgspec.Struct, frozen=True):
+    spec: _TemplatedSpec = _TemplatedSpec()
+
+
+class _TemplatedList(msgspec.Struct, frozen=True):
+    items: tuple[_Templated, ...] = ()
+
+
+_TEMPLATED = msgspec.json.Decoder(_TemplatedList, dec_hook=dec_hook)
+
+
 class Scales:
     """Reads and writes scales. `caches` are the caches of the watched kinds, by group and kind.
 
@@ -204,13 +220,30 @@ class Scales:
         body = await self._client.request("PUT", path, body=msgspec.json.encode(scale), allowed=allowed)
         return self._take_answer(namespace, ref, decode(body), written=True)
 
+    async def template(self, namespace: str, ref: CrossVersionObjectReference) -> Pod | None:
+        """Returns a pod of the target's template; None if the target has none. Raises ApiError.
+
+        The target is listed by its name, not read: the right to watch its kind suffices.
+        """
+        resource, namespace = await self._resource(namespace, ref)
+        by_name = {"fieldSelector": f"metadata.name={ref.name}"}
+        body = await self._client.request("GET", resource.collection(namespace), params=by_name)
+        found = errors.decoded(_TEMPLATED, body, "the answer is no list").items
+        wire = found[0].spec.template if found else None
+        return None if wire is None else pod.from_wire(wire)
+
     async def _path(self, namespace: str, ref: CrossVersionObjectReference) -> str:
+        resource, namespace = await self._resource(namespace, ref)
+        return resource.object(Key(namespace, ref.name), "scale")
+
+    async def _resource(self, namespace: str, ref: CrossVersionObjectReference) -> tuple[paths.Resource, str]:
+        """Returns the resource of a target, and its namespace, "" for a kind without namespaces."""
         cache = self._caches.get(watched(ref))
         if cache is not None:
-            return cache.kind.resource.object(Key(namespace, ref.name), "scale")
+            return cache.kind.resource, namespace
         # A kind without a scale subresource is requested as well: the condition shows the error of the server.
         found = await self._discovery.resolve(ref.api_version, ref.kind)
-        return found.resource.object(Key(namespace if found.namespaced else "", ref.name), "scale")
+        return found.resource, namespace if found.namespaced else ""
 
     def _take_answer(
         self, namespace: str, ref: CrossVersionObjectReference, scale: Scale, *, written: bool = False

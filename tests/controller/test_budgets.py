@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -13,9 +14,11 @@ from support.virtual_time import in_virtual_time
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
+from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import AdapterError
 from hpad.engine.conditions import SCALING_LIMITED, WITHIN_BUDGET, Condition, find
 from hpad.engine.turn import Reconcile
+from hpad.engine.view import Gates, Tunables
 from hpad.kube import errors
 from hpad.records import replay
 from hpad.records.encode import encode_head, encode_reconcile
@@ -344,6 +347,32 @@ async def test_the_sum_holds_in_a_random_life(seed: int) -> None:
             await asyncio.sleep(chance.uniform(1, 20))
             assert sum(world.cluster.scales.values()) <= 20
     assert world.most == 20
+
+
+@in_virtual_time
+async def test_cores_count_by_the_requests_of_the_pods() -> None:
+    world = World(sharing("small"), sharing("large"), budgets=(SharedBudget(name="gpu", cores=10_000),))
+    world.cluster.requests = {"small": 500, "large": 2000}
+    world.wants(small=40, large=40)
+    await world.advance(200)
+    assert world.cluster.scales == {"small": 4, "large": 4}  # both want as many: 4 * 0.5 + 4 * 2 cores
+
+
+@in_virtual_time
+async def test_without_a_pod_the_template_says_what_a_replica_costs() -> None:
+    asleep = sharing("asleep", minReplicas=0)
+    budgets = (SharedBudget(name="gpu", cores=10_000),)
+    gates = Tunables(downscale_stabilization=timedelta(0), gates=Gates(HPAScaleToZero=True))
+    for template, count in ((None, 0), (Pod(name="t", containers=(ContainerRequests("app", {"cpu": 2500}),)), 4)):
+        world = World(asleep, budgets=budgets, tunables=gates)
+        world.has(asleep=0)
+        world.cluster.set_by = {"asleep": "hpad"}
+        world.cluster.templates = {} if template is None else {"asleep": template}
+        world.wants(asleep=30)
+        await world.advance(100)
+        assert world.cluster.scales == {"asleep": count}
+        found = world.condition("asleep", WITHIN_BUDGET)
+        assert (found.reason == "BudgetUnknown") is (template is None)
 
 
 @in_virtual_time

@@ -126,6 +126,19 @@ async def test_a_conflict_is_not_retried_and_a_fresh_read_updates_the_cache(scri
     assert (await cluster.read_scale("fix", ref("Deployment"))).metadata["resourceVersion"] == "8000"
 
 
+async def test_the_pod_template_of_a_target_is_listed_by_its_name(script, cluster):
+    path = "/apis/apps/v1/namespaces/fix/deployments"
+    container = {"name": "app", "resources": {"requests": {"cpu": "250m"}}}
+    body = {"metadata": {}, "spec": {"template": {"metadata": {}, "spec": {"containers": [container]}}}}
+    answers = [[body], [], [{"metadata": {}, "spec": {}}], [{"spec": {"template": 5}}]]
+    script.on("GET", path, *[says({"items": items}) for items in answers])
+    found = await cluster.pod_template("fix", ref("Deployment"))
+    assert [each.requests for each in found.containers] == [{"cpu": 250}]
+    for _ in range(2):
+        assert await cluster.pod_template("fix", ref("Deployment")) is None
+    assert "the answer is no list" in str(await refused(cluster.pod_template("fix", ref("Deployment"))))
+
+
 async def test_the_error_of_a_missing_target_is_that_of_the_server(script, cluster, running, recorded):
     script.on("GET", DEPLOYMENTS + "?watch", hangs)
     await begin(cluster, running)

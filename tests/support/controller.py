@@ -22,7 +22,7 @@ from hpad.api.hpa import (
     from_builtins,
 )
 from hpad.api.metadata import Key
-from hpad.api.pod import Pod
+from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import AdapterError, ExternalSample, HPAIdentity, PodSample, PodValue, Query, Sample
 from hpad.api.selector import Selector
 from hpad.controller.controller import Controller
@@ -154,6 +154,8 @@ class FakeCluster:
         self.annotate_seconds = 0.0
         self.annotate_refusal: errors.ApiError | None = None
         self.event_recorder = self
+        self.requests: dict[str, int] = {}
+        self.templates: dict[str, Pod] = {}
 
     @property
     def marked(self) -> set[Key]:
@@ -188,7 +190,8 @@ class FakeCluster:
 
     def _pod(self, app: str, number: int) -> Pod:
         name, fields = f"{app}-{number}", {"namespace": "default", "phase": "Running", "ready": "True"}
-        return Pod(name=name, labels={"app": app}, deletion_cost=self.costs.get(name), **fields)
+        containers = (ContainerRequests("app", {"cpu": self.requests[app]} if app in self.requests else {}),)
+        return Pod(name=name, labels={"app": app}, deletion_cost=self.costs.get(name), containers=containers, **fields)
 
     def record(self, hpa: HorizontalPodAutoscaler, event: Event, allowed: Allowed) -> None:
         self.events.append(event)
@@ -201,6 +204,9 @@ class FakeCluster:
 
     def peek_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale | None:
         return None if ref.name in self.unwatched else self._scale(ref)
+
+    async def pod_template(self, namespace: str, ref: CrossVersionObjectReference) -> Pod | None:
+        return self.templates.get(ref.name)
 
     def _scale(self, ref: CrossVersionObjectReference) -> Scale | None:
         if ref.name not in self.scales:
