@@ -358,7 +358,7 @@ async def test_a_metric_without_a_value_and_an_unknown_adapter(server: ApiServer
 
 @pytest.mark.parametrize(
     ("name", "advice"),
-    [("Orders", 'name it "orders" in the HPA'), ("orders", "check the API that serves it")],
+    [("Orders", 'name it "orders" in the HPA'), ("orders", "correct the HPA, or the settings of the source")],
 )
 async def test_a_name_that_an_adapter_may_know_in_lower_case(
     server: ApiServer, tmp_path: Path, name: str, advice: str
