@@ -1,10 +1,10 @@
 """The fields of a pod that decisions depend on."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from ipaddress import IPv4Address, IPv6Address
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,19 @@ class ContainerRequests(msgspec.Struct, frozen=True, gc=False):
     requests: Mapping[str, int]
 
 
+class OtherRequests(msgspec.Struct, frozen=True, gc=False):
+    """The requests of a pod as they are beside its spec.
+
+    `containers` and `pod_requests` are as those of the pod, with the requests in force: while a resize in place is
+    pending, deferred, infeasible or in progress, those that the node still applies (KEP-1287). `overhead` is that of
+    the RuntimeClass of a pod with pod-level requests; {} for others.
+    """
+
+    containers: tuple[ContainerRequests, ...]
+    pod_requests: Mapping[str, int] | None
+    overhead: Mapping[str, int]
+
+
 class PodOwner(msgspec.Struct, frozen=True, gc=False):
     """The controller of an object, by its ownerReferences. `group` is the API group of `kind`, "" for core."""
 
@@ -41,6 +54,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     `containers` are the regular containers, then the restartable init containers (sidecars), in their order.
     `pod_requests` is the result of `effective_requests` for a pod with pod-level requests (spec.resources), else None.
+    `other_requests` is None for a pod without overhead whose requests are in force, as nearly all are.
     `ready` is the status of the Ready condition ("True", "False", "Unknown"), None without the condition; `ready_since`
     is its last transition. `owner` is its controller, None for a pod without one; recordings, which hold only pods that
     count, do not have it. `address` is its IP address as a number, 0 while it has none; recordings do not have it.
@@ -56,6 +70,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ready_since: datetime | None = None
     containers: tuple[ContainerRequests, ...] = ()
     pod_requests: Mapping[str, int] | None = None
+    other_requests: OtherRequests | None = None
     owner: PodOwner | None = None
     address: int = 0
     deletion_cost: DeletionCost | None = None
@@ -82,9 +97,10 @@ def effective_requests(
     own: Mapping[str, int] | None,
     containers: Iterable[Mapping[str, int]],
     initial: Iterable[tuple[bool, Mapping[str, int]]],
-    overhead: Mapping[str, int],
 ) -> Mapping[str, int] | None:
     """Returns the requests, in milli-units, of a pod with pod-level requests (KEP-2837); None where it has none.
+
+    The overhead of a RuntimeClass is no part of them.
 
     Resources without a pod-level request come from the containers: the sum of regular and restartable init
     containers, or the peak of an init container if that is more. `initial` gives for each init container, in their
@@ -109,8 +125,48 @@ def effective_requests(
     _raise_to(total, peak)
     for name in supported:
         total[name] = own[name]
-    total.update(overhead)
     return dict(total)
+
+
+class AppliedRequests(NamedTuple):
+    """The requests in the status of a pod: those of its containers by name, and those of the whole pod."""
+
+    containers: Mapping[str, Mapping[str, int]]
+    whole: Mapping[str, int]
+
+
+def other_requests(
+    own: Mapping[str, int] | None,
+    regular: Sequence[ContainerRequests],
+    initial: Sequence[tuple[bool, ContainerRequests]],
+    applied: AppliedRequests,
+    overhead: Mapping[str, int],
+) -> OtherRequests | None:
+    """Returns the requests of a pod in force, and its overhead; None where neither differs from the spec.
+
+    `own`, `regular`, `initial` are the requests of the spec, as in `effective_requests`.
+    """
+    now = [_in_force(each, applied) for each in regular]
+    first = [(restartable, _in_force(each, applied)) for restartable, each in initial]
+    whole_now = None if own is None else _applied(own, applied.whole)
+    overhead = overhead if own else {}
+    if not overhead and whole_now is own and now == list(regular) and first == list(initial):
+        return None
+    parts = [each.requests for each in now], [(restartable, each.requests) for restartable, each in first]
+    sidecars = [each for restartable, each in first if restartable]
+    return OtherRequests((*now, *sidecars), effective_requests(whole_now, *parts), overhead)
+
+
+def _in_force(container: ContainerRequests, applied: AppliedRequests) -> ContainerRequests:
+    requests = _applied(container.requests, applied.containers.get(container.name, {}))
+    return container if requests is container.requests else ContainerRequests(container.name, requests)
+
+
+def _applied(requests: Mapping[str, int], actual: Mapping[str, int]) -> Mapping[str, int]:
+    """Returns the requests with the amounts that the node applies, where it says them."""
+    if all(actual.get(name, amount) == amount for name, amount in requests.items()):
+        return requests
+    return {name: actual.get(name, amount) for name, amount in requests.items()}
 
 
 def _raise_to(total: dict[str, int], least: Mapping[str, int]) -> None:
@@ -154,10 +210,20 @@ class _Condition(_Wire, frozen=True):
     last_transition_time: Moment | None = None
 
 
+class _ContainerStatus(_Wire, frozen=True):
+    name: str = ""
+    resources: _Resources | None = None
+    allocated_resources: dict[str, Quantity] | None = None
+
+
 class _Status(_Wire, frozen=True):
     phase: str = ""
     conditions: tuple[_Condition, ...] = ()
     start_time: Moment | None = None
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+    init_container_statuses: tuple[_ContainerStatus, ...] = ()
+    resources: _Resources | None = None
+    allocated_resources: dict[str, Quantity] | None = None
 
 
 class Wire(_Wire, frozen=True):
@@ -177,6 +243,7 @@ def from_wire(wire: Wire) -> Pod:
         for each in spec.init_containers
     ]
     ready = next((condition for condition in status.conditions if condition.type == "Ready"), None)
+    own = None if spec.resources is None else _amounts(spec.resources.requests)
     return Pod(
         name=wire.metadata.name,
         namespace=wire.metadata.namespace,
@@ -188,13 +255,22 @@ def from_wire(wire: Wire) -> Pod:
         ready_since=None if ready is None else ready.last_transition_time,
         containers=(*regular, *(sidecar for restartable, sidecar in initial if restartable)),
         pod_requests=effective_requests(
-            None if spec.resources is None else _amounts(spec.resources.requests),
-            [each.requests for each in regular],
-            [(restartable, each.requests) for restartable, each in initial],
-            _amounts(spec.overhead),
+            own, [each.requests for each in regular], [(restartable, each.requests) for restartable, each in initial]
         ),
+        other_requests=other_requests(own, regular, initial, _applied_by(status), _amounts(spec.overhead)),
         deletion_cost=deletion_cost.of_annotations(wire.metadata.annotations or {}),
     )
+
+
+def _applied_by(status: _Status) -> AppliedRequests:
+    both = (*status.container_statuses, *status.init_container_statuses)
+    containers = {each.name: _actual(each.resources, each.allocated_resources) for each in both}
+    return AppliedRequests(containers, _actual(status.resources, status.allocated_resources))
+
+
+def _actual(applied: _Resources | None, allocated: dict[str, Quantity] | None) -> dict[str, int]:
+    """Returns the requests that the node applies, or those that it has admitted where it says no more."""
+    return _amounts((None if applied is None else applied.requests) or allocated)
 
 
 def to_builtins(pod: Pod, now: datetime) -> dict[str, Any]:
@@ -204,6 +280,9 @@ def to_builtins(pod: Pod, now: datetime) -> dict[str, Any]:
     """
     condition = _Condition("Ready", pod.ready, pod.ready_since) if pod.ready is not None else None
     own = None if pod.pod_requests is None else _Resources(_quantities(pod.pod_requests))
+    other = pod.other_requests
+    applied = () if other is None else other.containers
+    whole = None if other is None or other.pod_requests is None else _Resources(_quantities(other.pod_requests))
     wire = Wire(
         metadata=_Meta(
             name=pod.name,
@@ -215,9 +294,16 @@ def to_builtins(pod: Pod, now: datetime) -> dict[str, Any]:
         spec=_Spec(
             containers=tuple(_Container(each.name, _Resources(_quantities(each.requests))) for each in pod.containers),
             resources=own,
+            overhead=_quantities(other.overhead) or None if other is not None else None,
         ),
         status=_Status(
-            phase=pod.phase, conditions=() if condition is None else (condition,), start_time=pod.start_time
+            phase=pod.phase,
+            conditions=() if condition is None else (condition,),
+            start_time=pod.start_time,
+            container_statuses=tuple(
+                [_ContainerStatus(each.name, _Resources(_quantities(each.requests))) for each in applied]
+            ),
+            resources=whole,
         ),
     )
     value: dict[str, Any] = msgspec.to_builtins(wire, enc_hook=str)

@@ -224,7 +224,7 @@ def propose(view: View, metric: CompiledMetric, answer: Sample | AdapterError) -
     scale = view.scale
     current, status = (0, 0) if scale is None else (scale.spec.replicas, scale.status.replicas)
     try:
-        usage = measure(metric, answer, view.pods, status, view.now, view.tunables)
+        usage = measure(metric, answer, view.counted_pods, status, view.now, view.tunables)
         allowed = tolerances(view)
         replicas = _replicas(metric, usage, current, status, allowed, view.tunables.gates)
     except Unmeasurable as error:

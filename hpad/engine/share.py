@@ -32,7 +32,7 @@ def member(view: View, decision: Decision) -> BudgetMember:
         minimum=0 if stopped else view.min_replicas,
         held=view.replicas,
         wants=decision.desired,
-        cost=millicores(view.pods),
+        cost=millicores(view.counted_pods),
         asks=max(0, asks),
     )
 

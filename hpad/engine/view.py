@@ -68,6 +68,17 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     In Kubernetes the metric fails while any pod lacks the container, so no container can be renamed.
     """
 
+    InPlacePodVerticalScaling: bool = True
+    """While a pod is resized in place, the requests count that its node applies, as its status has them.
+
+    Kubernetes takes those of the spec, which nothing may ever apply (kubernetes/kubernetes#142157).
+    """
+    HPAPodOverheadIgnored: bool = True
+    """The overhead of a RuntimeClass is no part of pod-level requests, as no usage contains it.
+
+    As in Kubernetes since kubernetes/kubernetes#142154; 1.36 adds it, and scales late.
+    """
+
     HPAMinimumOfOne: bool = True
     """Without HPAScaleToZero metrics never ask for less than one replica.
 
@@ -237,6 +248,14 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     shadow: Shadow | None = None
 
     @property
+    def counted_pods(self) -> Sequence[Pod]:
+        """The pods with the requests that count, as the gates say: those in force, and without an overhead."""
+        for pod in self.pods:
+            if pod.other_requests is not None:
+                return [_with_counted_requests(each, self.tunables.gates) for each in self.pods]
+        return self.pods
+
+    @property
     def spec(self) -> CompiledSpec:
         """The compiled spec of the HPA."""
         return compiled_spec(self.hpa)
@@ -348,3 +367,15 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             return False
         condition = conditions.find(self.hpa.status.conditions, conditions.SCALED_TO_ZERO)
         return condition is not None and condition.status == conditions.TRUE
+
+
+def _with_counted_requests(pod: Pod, gates: Gates) -> Pod:
+    other = pod.other_requests
+    if other is None:
+        return pod
+    chosen = other if gates.InPlacePodVerticalScaling else pod
+    whole = chosen.pod_requests
+    if whole is not None and not gates.HPAPodOverheadIgnored:
+        names = {**whole, **other.overhead}
+        whole = {name: whole.get(name, 0) + other.overhead.get(name, 0) for name in names}
+    return msgspec.structs.replace(pod, containers=chosen.containers, pod_requests=whole, other_requests=None)

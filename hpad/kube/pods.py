@@ -14,7 +14,7 @@ from hpad.api import quantity
 from hpad.api.deletion_cost import COST_SET, DELETION_COST, DeletionCost, of_annotations, to_annotations
 from hpad.api.kept import kept
 from hpad.api.metadata import Key
-from hpad.api.pod import ContainerRequests, Pod, effective_requests
+from hpad.api.pod import AppliedRequests, ContainerRequests, OtherRequests, Pod, effective_requests, other_requests
 from hpad.api.selector import Operator, Selector
 from hpad.kube import paths
 from hpad.kube.cache import Cache
@@ -35,6 +35,8 @@ from hpad.kube.watch import (
 _MOST_CONTAINERS: Final = 1000
 _LONGEST_REQUESTS: Final = 1 << 16
 """Bytes of the JSON of all requests of a pod."""
+_SHORT: Final = 1 << 13
+"""Bytes of a pod; a container takes nine or more."""
 _TOO_LARGE: Final = (ContainerRequests(f"(more than {_MOST_CONTAINERS:,}, or too long requests)", {}),)
 """Stands for the containers of a pod that has too many: a container without requests fails the metrics of usage."""
 _COST: Final = b"deletion-cost"
@@ -65,8 +67,18 @@ class _Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     last_transition_time: datetime | None = None
 
 
+class _ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    resources: _Resources = _Resources()
+    allocated_resources: msgspec.Raw = EMPTY
+
+
 class _PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     phase: str = ""
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+    init_container_statuses: tuple[_ContainerStatus, ...] = ()
+    resources: _Resources = _Resources()
+    allocated_resources: msgspec.Raw = EMPTY
     start_time: datetime | None = None
     conditions: tuple[_Condition, ...] = ()
     pod_ip: str = msgspec.field(default="", name="podIP")
@@ -88,13 +100,13 @@ def pod(raw: bytes | msgspec.Raw) -> DecodedObject[Pod]:
     Raises UNDECODABLE.
     """
     wire = _POD.decode(raw)
-    value = _compact(wire)
+    # A pod whose whole text is short has neither too many containers nor too long requests.
+    value = _compact(wire, is_too_large=len(memoryview(raw)) > _SHORT and _is_too_large(wire))
     return DecodedObject(Key(value.namespace, value.name), wire.metadata.resource_version, value)
 
 
-def _compact(wire: _Pod) -> Pod:
+def _compact(wire: _Pod, *, is_too_large: bool) -> Pod:
     spec, status = wire.spec, wire.status
-    is_too_large = _is_too_large(spec)
     sidecars = [container for container in spec.init_containers if container.restart_policy == _ALWAYS]
     requests = tuple([(each.name, bytes(each.resources.requests)) for each in (*spec.containers, *sidecars)])
     ready = next((condition for condition in status.conditions if condition.type == "Ready"), None)
@@ -109,6 +121,7 @@ def _compact(wire: _Pod) -> Pod:
         ready_since=_shared_time(ready.last_transition_time) if ready else None,
         containers=_TOO_LARGE if is_too_large else _containers(requests),
         pod_requests=None if is_too_large else _pod_requests(spec),
+        other_requests=None if is_too_large else _other_requests(wire, requests),
         owner=controller_of(wire.metadata),
         address=_address_number(status.pod_ip) if status.pod_ip else 0,
         deletion_cost=_deletion_cost(bytes(wire.metadata.annotations)),
@@ -150,11 +163,17 @@ def _containers(parts: tuple[tuple[str, bytes], ...]) -> tuple[ContainerRequests
     return tuple(ContainerRequests(interned(name), _amounts(requests)) for name, requests in parts)
 
 
-def _is_too_large(spec: _PodSpec) -> bool:
+def _is_too_large(wire: _Pod) -> bool:
     """Returns whether the containers of a pod and their requests would take too long to read."""
+    spec, status = wire.spec, wire.status
     both = (*spec.containers, *spec.init_containers)
+    statuses: tuple[_ContainerStatus | _PodStatus, ...] = (
+        status, *status.container_statuses, *status.init_container_statuses
+    )  # fmt: skip
     pieces = [spec.resources.requests, spec.overhead, *(each.resources.requests for each in both)]
-    return len(both) > _MOST_CONTAINERS or sum(map(len, pieces)) > _LONGEST_REQUESTS
+    pieces += [raw for each in statuses for raw in (each.resources.requests, each.allocated_resources)]
+    most = max(len(both), len(statuses) - 1)
+    return most > _MOST_CONTAINERS or sum(map(len, pieces)) > 2 * _LONGEST_REQUESTS
 
 
 def _pod_requests(spec: _PodSpec) -> Mapping[str, int] | None:
@@ -166,8 +185,55 @@ def _pod_requests(spec: _PodSpec) -> Mapping[str, int] | None:
         own,
         [_amounts(bytes(each.resources.requests)) for each in spec.containers],
         [(each.restart_policy == _ALWAYS, _amounts(bytes(each.resources.requests))) for each in spec.init_containers],
-        _amounts(bytes(spec.overhead)),
     )
+
+
+_NONE: Final = bytes(EMPTY)
+_Requests = tuple[str, bytes, bool]
+"""Name and requests of a container, and whether it is restartable."""
+
+
+def _other_requests(wire: _Pod, requests: Sequence[tuple[str, bytes]]) -> OtherRequests | None:
+    """Returns the requests in force where they differ from the spec, and the overhead; nearly all pods have neither.
+
+    `requests` are those of the containers and sidecars.
+    """
+    spec, status = wire.spec, wire.status
+    own = bytes(spec.resources.requests)
+    statuses = (*status.container_statuses, *status.init_container_statuses)
+    if own == _NONE and _are_applied(statuses, requests):
+        return None
+    both = (*spec.containers, *spec.init_containers)
+    asked = tuple([(each.name, bytes(each.resources.requests), each.restart_policy == _ALWAYS) for each in both])
+    actual = tuple([(each.name, raw) for each in statuses if (raw := _actual(each)) != _NONE])
+    return _shared_other(len(spec.containers), asked, actual, (own, _actual(status), bytes(spec.overhead)))
+
+
+def _are_applied(statuses: Sequence[_ContainerStatus], requests: Sequence[tuple[str, bytes]]) -> bool:
+    """Whether the texts say so. Equal amounts may be written in two ways."""
+    for each in statuses:  # no all(): this runs for each pod that is read
+        actual = _actual(each)
+        if actual != _NONE and (each.name, actual) not in requests:
+            return False
+    return True
+
+
+def _actual(status: _ContainerStatus | _PodStatus) -> bytes:
+    """Returns the requests that the node applies, or those that it has admitted where it says no more."""
+    applied = bytes(status.resources.requests)
+    return applied if applied != _NONE else bytes(status.allocated_resources)
+
+
+@kept(lambda regular, asked, actual, whole: DECODED * (sum([len(raw) for _, raw, _ in asked]) + sum(map(len, whole))))
+def _shared_other(
+    regular: int, asked: tuple[_Requests, ...], actual: tuple[tuple[str, bytes], ...], whole: tuple[bytes, bytes, bytes]
+) -> OtherRequests | None:
+    """Reads them; pods of one target share the result. `whole`: those of the spec, of the status, and the overhead."""
+    containers = [ContainerRequests(interned(name), _amounts(raw)) for name, raw, _ in asked]
+    initial = [(asked[index][2], each) for index, each in enumerate(containers) if index >= regular]
+    own, applied, overhead = (_amounts(each) for each in whole)
+    found = AppliedRequests({name: _amounts(raw) for name, raw in actual}, applied)
+    return other_requests(own or None, containers[:regular], initial, found, overhead)
 
 
 _UNIQUE = frozenset({"statefulset.kubernetes.io/pod-name"})  # not indexed: no two pods share a value

@@ -164,6 +164,8 @@ def test_a_replayed_gate_that_is_not_named_is_off() -> None:
         HPAZeroTakenOver=False,
         HPATargetHistory=False,
         HPAMissingContainerIgnored=False,
+        InPlacePodVerticalScaling=False,
+        HPAPodOverheadIgnored=False,
         HPAMinimumOfOne=False,
     )
 

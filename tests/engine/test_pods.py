@@ -186,7 +186,7 @@ def test_pod_level_requests_take_precedence_over_those_of_containers() -> None:
 def test_resources_without_a_pod_level_request_are_summed_over_containers() -> None:
     app, sidecar, setup = {"cpu": 100, "memory": 5}, {"cpu": 50}, {"cpu": 400}
     own = {"memory": 7, "example.com/gpu": 1}
-    assert effective_requests(own, [app], [(True, sidecar)], {}) == {"cpu": 150, "memory": 7}
-    assert effective_requests(own, [app], [(True, sidecar), (False, setup)], {"cpu": 1}) == {"cpu": 451, "memory": 7}
-    assert effective_requests({"example.com/gpu": 1}, [app], [], {}) is None
-    assert effective_requests(None, [app], [], {}) is None
+    assert effective_requests(own, [app], [(True, sidecar)]) == {"cpu": 150, "memory": 7}
+    assert effective_requests(own, [app], [(True, sidecar), (False, setup)]) == {"cpu": 450, "memory": 7}
+    assert effective_requests({"example.com/gpu": 1}, [app], []) is None
+    assert effective_requests(None, [app], []) is None

@@ -43,7 +43,7 @@ class Counted(NamedTuple):
 
 def counted(view: View, metric: CompiledMetric, sample: PodSample) -> Counted:
     """Returns the groups of the pods, as the measurement has them."""
-    having, lacking = divided(metric, view.pods, view.tunables)
+    having, lacking = divided(metric, view.counted_pods, view.tunables)
     left_out = {pod.name for pod in lacking}
     values = {name: value for name, value in sample.values.items() if name not in left_out}
     groups = group(having, values, metric.is_cpu, view.now, view.tunables)
@@ -80,7 +80,7 @@ def proposals(state: Next, index: int) -> Callable[[int], Proposal] | None:
     if proposal.error is not None or usage is None or (metric.of_pods and not state.count):
         return None
     view = _with_ready_pods(state.view, metric) if state.settled else state.view
-    if metric.kind == VALUE and not view.pods and state.count:
+    if metric.kind == VALUE and not view.counted_pods and state.count:
         return None
     sample = _samples(view, metric, answer, settled=state.settled)
     if sample is None:
@@ -108,7 +108,7 @@ def _samples(view: View, metric: CompiledMetric, answer: Answer, *, settled: boo
         return lambda value: ObjectSample(value, view.now)
     if settled:
         now = PodValue(0, view.now, timedelta(0))
-        answer = PodSample({pod.name: now for pod in view.pods}, view.now)
+        answer = PodSample({pod.name: now for pod in view.counted_pods}, view.now)
     assert isinstance(answer, PodSample)
     if metric.kind == UTILIZATION:
         return _percents(view, metric, answer)
@@ -118,7 +118,7 @@ def _samples(view: View, metric: CompiledMetric, answer: Answer, *, settled: boo
 
 def _percents(view: View, metric: CompiledMetric, sample: PodSample) -> Callable[[int], Sample] | None:
     """A percentage is reached with the least usage of the counted pods together; one of them has all of it."""
-    known = requested(view.pods, metric, counted(view, metric, sample).groups)
+    known = requested(view.counted_pods, metric, counted(view, metric, sample).groups)
     if not known:
         return None
     total, bearer = sum(known.values()), next(iter(known))
