@@ -122,6 +122,16 @@ known of a pod whether it belongs to the target, as before its ReplicaSet is see
 and those with a `Value` fail: leaving the pod out could remove replicas. So they do where no matching pod belongs to
 the target.
 """
+_SPARE = """## Spare replicas
+
+`hpad.io/spare: 2` keeps two replicas more than the metrics want, so that a pod that fails costs no start of another;
+`10%` is of what they want, rounded up. While they want none, none is spare. Windows, policies, `minReplicas` and
+`maxReplicas` apply to all replicas together.
+
+The metrics decide as without them, as if the other replicas had the whole load. So the values in status, page and
+`hpad explain` are higher than those of single pods, and so is a `Value`, which counts as shared by the ready pods. Pods
+that are missing or not ready are the spare ones: while no more of them are, the target does not grow for their sake.
+"""
 _BUDGETS = """## Budgets
 
 HPAs with the same `hpad.io/budget` never have more than its amount together, in any namespaces. The section `budgets`
@@ -512,6 +522,7 @@ def _annotations() -> str:
         _SCHEDULES,
         _PAUSING,
         _PERIODS,
+        _SPARE,
         _BUDGETS,
         _POLICIES,
         _METRICS,

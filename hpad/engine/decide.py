@@ -1,19 +1,24 @@
 """Runs the stages measure to restrain and returns the decision: the replica count of the target, and why."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from hpad.api.sample import AdapterError, Sample
-from hpad.engine import explain, metric_policy, stage
+from hpad.engine import explain, metric_policy, spare, stage
 from hpad.engine.budget import Budgeted
 from hpad.engine.deletion_costs import Spared
 from hpad.engine.examine import BELOW_MINIMUM, DISABLED, Clamp, Halt, Proceed, Verdict
 from hpad.engine.propose import Proposal, propose
 from hpad.engine.recommend import Recommendation, apply_fallback, combine, policy_name, recommend
 from hpad.engine.restrain import Restrained, restrain
-from hpad.engine.stage import BOUNDS, INVALID_METRICS, METRICS, Stage
+from hpad.engine.spare_replicas import WithSpare
+from hpad.engine.stage import BOUNDS, INVALID_METRICS, METRICS, SPARE, Stage
 from hpad.engine.view import View
+
+_SPARE: Final = "spare replicas"
+"""The reason of a rescale for which the metrics ask for nothing else."""
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -21,9 +26,9 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     `scale_to` is the count to write, None where nothing is written. `desired` is the count the target should have; the
     current one where nothing could be decided. `reason` is that of the rescale event. `proposals` has one entry per
-    metric of the spec. `recommendation` and `restrained` are set where the metrics decided. `budgeted` is set for
-    an HPA that shares a budget (`hpad.engine.share`), `spared` for a scale-down of one that spares busy pods
-    (`hpad.engine.busy`).
+    metric of the spec. `recommendation` and `restrained` are set where the metrics decided. `spare` is set where the
+    HPA has spare replicas: then `proposals` and `recommendation` are without them. `budgeted` is set for an HPA that
+    shares a budget (`hpad.engine.share`), `spared` for a scale-down of one that spares busy pods (`hpad.engine.busy`).
     """
 
     name: str
@@ -34,6 +39,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     reason: str = ""
     proposals: tuple[Proposal, ...] = ()
     recommendation: Recommendation | None = None
+    spare: WithSpare | None = None
     restrained: Restrained | None = None
     budgeted: Budgeted | None = None
     spared: Spared | None = None
@@ -44,6 +50,11 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         if self.budgeted is not None:
             return self.budgeted.wanted
         return self.desired if self.spared is None else self.spared.wanted
+
+    @property
+    def counted(self) -> int:
+        """The present count that the metrics decided for: without its spare replicas."""
+        return self.current if self.spare is None else self.spare.counted
 
     @property
     def undecided(self) -> bool:
@@ -66,8 +77,10 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def _measured(self) -> list[Stage]:
         if self.recommendation is None or self.restrained is None:
             return [Stage(METRICS, None, holds=INVALID_METRICS)]
-        first = Stage(METRICS, self.recommendation.replicas)
-        return [first, *stage.restraints(self.restrained, self.limited)]
+        first = [Stage(METRICS, self.recommendation.replicas)]
+        if self.spare is not None:
+            first.append(Stage(SPARE, self.spare.replicas, self.spare.clause))
+        return [*first, *stage.restraints(self.restrained, self.limited)]
 
     @property
     def clauses(self) -> list[str]:
@@ -75,17 +88,20 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         later = [clause for each in self.stages if (clause := each.clause)]
         if self.recommendation is None:
             return later
-        return [*explain.wanted(self.proposals, self.recommendation, self.current), *later]
+        return [*explain.wanted(self.proposals, self.recommendation, self.counted), *later]
 
     @property
     def held(self) -> str:
-        """The clause on what changed the count that the metrics ask for; "" where nothing did."""
-        return self._held(self.clauses)
+        """The clause on what changed the count that the metrics ask for; "" where nothing but spare replicas did."""
+        clauses = self.clauses
+        only_spare = self.spare is not None and clauses[1:] == [self.spare.clause]
+        return "" if only_spare else self._held(clauses)
 
     def _held(self, clauses: Sequence[str]) -> str:
         if self.recommendation is None or len(clauses) < 2:
             return ""
-        return f"{explain.count_of(self.recommendation)} wanted but {'; '.join(clauses[1:])}"
+        but = "," if self.spare is not None and clauses[1] == self.spare.clause else " but"
+        return f"{explain.count_of(self.recommendation)} wanted{but} {'; '.join(clauses[1:])}"
 
     @property
     def cause(self) -> str | None:
@@ -135,14 +151,19 @@ def _measured(view: View, kept: Decision, verdict: Proceed, answers: Sequence[Sa
     if len(answers) != len(verdict.metrics):
         raise ValueError(f"there are {len(verdict.metrics)} metrics, but {len(answers)} answers")
     current = kept.current
-    proposals = tuple([propose(view, metric, answer) for metric, answer in zip(verdict.metrics, answers, strict=True)])
+    own, answers = spare.without(view, answers)
+    proposals = tuple([propose(own, metric, answer) for metric, answer in zip(verdict.metrics, answers, strict=True)])
     if view.fallback_policies:
-        proposals = apply_fallback(view, proposals)
-    recommendation = recommended(view, proposals)
+        proposals = apply_fallback(own, proposals)
+    recommendation = recommended(own, proposals)
     if recommendation.leader is None:
         return msgspec.structs.replace(kept, proposals=proposals, recommendation=recommendation)
-    restrained = restrain(view, recommendation)
-    desired, reason = counted(view, restrained), _reason(recommendation, recommendation.leader, current)
+    more = spare.added(view, recommendation.replicas, uncertain=recommendation.invalid > 0)
+    asked = recommendation if more is None else msgspec.structs.replace(recommendation, replicas=more.replicas)
+    restrained, reason = restrain(view, asked), _reason(recommendation, recommendation.leader, own.replicas)
+    desired = counted(view, restrained)
+    if more is not None and more.replicas != current:
+        reason = reason or _SPARE
     if desired != restrained.replicas:
         reason = reason or BELOW_MINIMUM
     scale_to = desired if desired != current else None
@@ -155,6 +176,7 @@ def _measured(view: View, kept: Decision, verdict: Proceed, answers: Sequence[Sa
         reason=reason,
         proposals=proposals,
         recommendation=recommendation,
+        spare=more,
         restrained=restrained,
     )
 

@@ -4,6 +4,7 @@ from typing import assert_never
 
 import msgspec
 
+from hpad.engine import spare
 from hpad.engine.decide import Decision
 from hpad.engine.examine import Halt
 from hpad.engine.propose import untolerated
@@ -49,7 +50,7 @@ def _is_tolerated(view: View, decision: Decision) -> bool:
     recommendation = decision.recommendation
     if recommendation is None or decision.undecided or not any(proposal.tolerated for proposal in decision.proposals):
         return False
-    count = _untolerated(view, decision, recommendation)
+    count = _untolerated(spare.counting(view), decision, recommendation)
     # A lower count would not be applied while a metric fails.
     return count > recommendation.replicas or (count < recommendation.replicas and not recommendation.invalid)
 

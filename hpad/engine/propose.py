@@ -145,11 +145,11 @@ def total(
     """
     average = metric.kind == AVERAGE_VALUE
     used = min(MAX_INT64, sample.value) if isinstance(sample, ObjectSample) else _sum(sample.values, average, gates)
-    served = any(map(_is_ready, pods))
+    served = any(map(is_ready, pods))
     unserved = used > 0 and bool(pods) and not served
     note = sample.note if isinstance(sample, ExternalSample) and served else ""
     if not average:
-        ready = sum(map(_is_ready, pods)) if pods else None
+        ready = sum(map(is_ready, pods)) if pods else None
         ratio = quotient(float(used), float(metric.amount))
         return Usage(ratio=ratio, value=used, pods=ready, unserved=unserved, note=note)
     return Usage(
@@ -162,7 +162,8 @@ def total(
     )
 
 
-def _is_ready(pod: Pod) -> bool:
+def is_ready(pod: Pod) -> bool:
+    """Whether a metric of the whole target counts the pod as one that serves."""
     return pod.phase == "Running" and pod.ready == "True"
 
 

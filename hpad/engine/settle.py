@@ -308,9 +308,7 @@ def _settlement(
         error=error,
         action=action,
         error_label=NONE if error is None else INTERNAL,
-        metric_computations=tuple(
-            [_computation(proposal, view.hpa.status.current_replicas) for proposal in decision.proposals]
-        ),
+        metric_computations=tuple([_computation(proposal, _counted(view)) for proposal in decision.proposals]),
         rescaled=rescaled,
     )
 
@@ -325,6 +323,12 @@ def _real(status: HorizontalPodAutoscalerStatus, shadow: Shadow) -> HorizontalPo
     count = shadow.replicas
     metrics = None if status.current_metrics is None else shadow.metrics
     return msgspec.structs.replace(status, current_replicas=count, desired_replicas=count, current_metrics=metrics)
+
+
+def _counted(view: View) -> int:
+    """Returns the count that the status had, without its spare replicas."""
+    own, count = view.controls.spare, view.hpa.status.current_replicas
+    return count if own is None else own.beneath(count)
 
 
 def _computation(proposal: Proposal, before: int) -> tuple[str, str, str]:

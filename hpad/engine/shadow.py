@@ -18,7 +18,7 @@ from hpad.engine.controls import IN_SHADOW
 from hpad.engine.decide import Decision
 from hpad.engine.examine import Proceed, Verdict
 from hpad.engine.history import History, Memory
-from hpad.engine.propose import metric_status, propose
+from hpad.engine.propose import is_ready, metric_status, propose
 from hpad.engine.spec import VALUE
 from hpad.engine.view import DRY_RUN, SHADOW, Shadow, View, Withheld
 
@@ -62,7 +62,7 @@ def evenly(view: View, answers: Sequence[Answer], known: int, shared: Collection
 
 def _of_ready(before: Sequence[Pod], now: Sequence[Pod]) -> float:
     """Returns how many ready pods there were for each one now; 0 where there is none."""
-    ready = [sum(1 for pod in pods if pod.phase == "Running" and pod.ready == "True") for pods in (before, now)]
+    ready = [sum(map(is_ready, pods)) for pods in (before, now)]
     return ready[0] / ready[1] if ready[1] else 0.0
 
 

@@ -23,6 +23,7 @@ from hpad.engine.view import TOO_LARGE
 NOW: Final = "now"
 HALT: Final = "halt"
 METRICS: Final = "metrics"
+SPARE: Final = "spare"
 WINDOWS: Final = "windows"
 POLICIES: Final = "policies"
 BOUNDS: Final = "bounds"

@@ -26,7 +26,7 @@ BESIDE = {
         "hpad/engine/marks.py",
         "hpad/controller/report.py",
     ),
-    *("hpad/engine/shadow.py", "hpad/engine/busy.py"),
+    *("hpad/engine/shadow.py", "hpad/engine/spare.py", "hpad/engine/busy.py"),
     *(
         "hpad/engine/addresses.py",
         "hpad/engine/holds.py",

@@ -8,7 +8,7 @@ many decisions, so it is made on request only.
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
-from hpad.engine import decide
+from hpad.engine import decide, spare
 from hpad.engine.addresses import addresses
 from hpad.engine.budget import Budgeted
 from hpad.engine.decide import Decision
@@ -87,7 +87,7 @@ def _next(state: Next, recommended: int) -> Iterator[Outlook]:
     if step is not None:
         head, rest = f"{_arrow(state, step)} {_when(state, step, recommended)}", f", if {_still(state, recommended)}"
         yield Outlook(kind=STEP, text=head + rest, at=step.at, rest=rest, replicas=step.replicas)
-    elif recommended != state.count:
+    elif state.total(recommended) != state.count:
         yield stuck(state, recommended)
 
 
@@ -98,7 +98,7 @@ def _arrow(state: Next, step: Step) -> str:
 def _when(state: Next, step: Step, recommended: int) -> str:
     if step.at is None:
         return "with the next reconcile"
-    at, grows = clock(step.at, state.view.now), recommended > state.count
+    at, grows = clock(step.at, state.view.now), state.total(recommended) > state.count
     if step.held_by == STABILIZATION:
         return f"once the {'scale-up' if grows else 'scale-down'} window frees at {at}"
     if step.held_by == LAST_REPLICA:
@@ -109,7 +109,7 @@ def _when(state: Next, step: Step, recommended: int) -> str:
 def _still(state: Next, recommended: int) -> str:
     if has_policy(state):
         return f"the metric policy still asks for {recommended}"
-    if recommended < state.count and len(state.record.decision.proposals) > 1:
+    if recommended < state.counted and len(state.record.decision.proposals) > 1:
         return f"no metric wants more than {recommended}"
     return f"{leader(state)} still wants {recommended}"
 
@@ -117,7 +117,7 @@ def _still(state: Next, recommended: int) -> str:
 def _recommended(state: Next, changes: Mapping[int, Proposal]) -> int | None:
     """Returns what the metrics would ask for with these proposals by index; None where they could not decide."""
     proposals = [changes.get(index, each) for index, each in enumerate(state.record.decision.proposals)]
-    found = decide.recommended(state.view, proposals)
+    found = decide.recommended(state.own, proposals)
     return None if found.leader is None else max(0, found.replicas)
 
 
@@ -161,7 +161,7 @@ def _pods(state: Next) -> Iterator[Outlook]:
         if found is None or step is None:
             continue
         # Pods that several metrics wait for change the proposals of all of them.
-        verb = "grows" if found.proposal.replicas > state.count else "shrinks"
+        verb = "grows" if found.proposal.replicas > state.counted else "shrinks"
         head, best = (verb, "") if several else (_arrow(state, step), _best(state, index, found, step))
         text, rest = _from_then(state, step, head, f"once {pods.described(found)}{best}")
         yield Outlook(
@@ -187,14 +187,14 @@ def _with_pods(state: Next, index: int, proposal: Proposal) -> Step | None:
     recommended = _recommended(state, {index: proposal})
     if recommended is None or recommended == state.recommended:
         return None
-    if (recommended > state.count) != (proposal.replicas > state.count):
+    if (recommended > state.counted) != (proposal.replicas > state.counted):
         return None
     return after.next_step(state, recommended)
 
 
 def _fallbacks(state: Next) -> Iterator[Outlook]:
     """Yields the fallbacks in force, and those to begin."""
-    view, metrics = state.record.view, addresses(state.view.spec.metrics)
+    view, metrics = spare.counting(state.record.view), addresses(state.view.spec.metrics)
     if not view.fallback_policies:
         return
     for index, proposal in enumerate(state.record.decision.proposals):

@@ -3,14 +3,14 @@
 They are asked for with the stage that decides (`hpad.engine.restrain`), on the view that the next reconcile will have.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 import msgspec
 
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
-from hpad.engine import zero
+from hpad.engine import spare, zero
 from hpad.engine.behavior import DirectionRules
 from hpad.engine.decide import counted
 from hpad.engine.recommend import Recommendation
@@ -18,7 +18,7 @@ from hpad.engine.restrain import restrain
 from hpad.engine.settle import next_history
 from hpad.engine.stage import LAST_REPLICA, restraints
 from hpad.engine.trace.behavior import after as end_of
-from hpad.engine.turn import Reconcile
+from hpad.engine.turn import Answer, Reconcile
 from hpad.engine.view import View
 
 _MOMENT: Final = timedelta(microseconds=1)
@@ -30,13 +30,16 @@ class Next(msgspec.Struct, frozen=True):
     """A decision, and the view of the next reconcile.
 
     `bounded` is that view with minimum and maximum as they are now, whatever a schedule says later. `settled`: the
-    count has just changed, so the pods of the view are no longer those of the target.
+    count has just changed, so the pods of the view are no longer those of the target. `own` and `answers` are view and
+    answers without the spare replicas, for which metrics decide. What metrics ask for is without them, too.
     """
 
     record: Reconcile
     view: View
     bounded: View
     settled: bool
+    own: View
+    answers: Sequence[Answer]
 
     @property
     def count(self) -> int:
@@ -44,10 +47,26 @@ class Next(msgspec.Struct, frozen=True):
         return self.view.replicas
 
     @property
+    def counted(self) -> int:
+        """That count without its spare replicas: metrics ask for more or fewer than that."""
+        return self.own.replicas
+
+    @property
     def recommended(self) -> int | None:
         """The count that the metrics ask for; None where they could not decide."""
-        restrained = self.record.decision.restrained
-        return None if restrained is None else restrained.recommended
+        decision = self.record.decision
+        known = decision.recommendation is not None and decision.restrained is not None
+        return max(0, decision.recommendation.replicas) if known and decision.recommendation is not None else None
+
+    def total(self, recommended: int) -> int:
+        """Returns the count with the spare replicas on top of what the metrics ask for."""
+        more = spare.added(self.view, recommended, uncertain=False)
+        return recommended if more is None else more.replicas
+
+    def amount(self, recommended: int) -> str:
+        """Returns what the metrics ask for, in words: "9", or "9 and 1 spare"."""
+        more = self.total(recommended) - recommended
+        return f"{recommended} and {more} spare" if more else str(recommended)
 
     def window(self, *, up: bool) -> timedelta:
         """Returns the stabilization window of one direction."""
@@ -85,7 +104,7 @@ def after(record: Reconcile) -> Next | None:
     settled = rescaled and decision.desired != decision.current
     if settled:
         then = msgspec.structs.replace(then, scale=_scale(view.scale, decision.desired))
-    return Next(record, then, _with_bounds(then), settled)
+    return Next(record, then, _with_bounds(then), settled, *spare.without(then, record.answers))
 
 
 def _scale(scale: Scale, count: int) -> Scale:
@@ -139,7 +158,7 @@ class _Decided(NamedTuple):
 def _decided(state: Next, recommended: int, at: datetime | None) -> _Decided:
     """Returns the count of a reconcile just after `at` (None: the next one), and what keeps it from `recommended`."""
     then = msgspec.structs.replace(state.bounded, now=(at or state.view.now) + _MOMENT)
-    asked = Recommendation(replicas=recommended, leader=None, invalid=0, failed=None, error=None)
+    asked = Recommendation(replicas=state.total(recommended), leader=None, invalid=0, failed=None, error=None)
     restrained = restrain(then, asked)
     count = counted(then, restrained)
     return _Decided(count, next((each.holds for each in reversed([*restraints(restrained, count)]) if each.holds), ""))

@@ -21,11 +21,11 @@ _Crossings = Sequence[tuple[Proposal, Threshold]]
 
 def growing(state: Next) -> Iterator[Outlook]:
     """Yields the readings above which the count grows, unless the metrics ask for more already."""
-    if state.recommended is not None and state.recommended > state.count:
+    if state.recommended is not None and state.total(state.recommended) > state.count:
         return
-    step = after.next_step(state, state.count + 1)
+    step = after.next_step(state, state.counted + 1)
     if step is None:
-        yield Outlook(kind=BLOCKED, text=f"cannot grow: {_block(state, state.count + 1)}")
+        yield Outlook(kind=BLOCKED, text=f"cannot grow: {_block(state, state.counted + 1)}")
         return
     if has_policy(state):  # one metric beyond a threshold need not change the value of the policy
         return
@@ -43,11 +43,11 @@ def growing(state: Next) -> Iterator[Outlook]:
 
 def shrinking(state: Next) -> Iterator[Outlook]:
     """Yields the readings below which the count shrinks, unless the metrics ask for less already."""
-    if state.recommended is None or state.recommended < state.count or state.count == 0:
+    if state.recommended is None or state.total(state.recommended) < state.count or state.count == 0:
         return
-    step = after.next_step(state, state.count - 1)
+    step = after.next_step(state, state.counted - 1)
     if step is None:
-        yield Outlook(kind=BLOCKED, text=f"cannot shrink: {_block(state, state.count - 1)}")
+        yield Outlook(kind=BLOCKED, text=f"cannot shrink: {_block(state, state.counted - 1)}")
         return
     if step.replicas > state.count:  # without spec.behavior, a past recommendation makes the count grow first
         return
@@ -59,7 +59,7 @@ def shrinking(state: Next) -> Iterator[Outlook]:
         return
     crossings = []
     for index, proposal in enumerate(state.record.decision.proposals):
-        if proposal.error is not None or proposal.replicas < state.count:
+        if proposal.error is not None or proposal.replicas < state.counted:
             continue
         threshold = thresholds.shrinking(state, index)
         if threshold is None:
@@ -78,7 +78,9 @@ def shrinking(state: Next) -> Iterator[Outlook]:
 def stuck(state: Next, recommended: int) -> Outlook:
     """Returns why the count never follows what the metrics ask for."""
     metric = "the metric policy" if has_policy(state) else leader(state)
-    return Outlook(kind=BLOCKED, text=f"{recommended} wanted by {metric}, but {_block(state, recommended)}")
+    return Outlook(
+        kind=BLOCKED, text=f"{state.amount(recommended)} wanted by {metric}, but {_block(state, recommended)}"
+    )
 
 
 def has_policy(state: Next) -> bool:
@@ -106,7 +108,7 @@ def failing(state: Next) -> list[Proposal]:
 
 
 def _block(state: Next, recommended: int) -> str:
-    holder, up = after.holder(state, recommended), recommended > state.count
+    holder, up = after.holder(state, recommended), state.total(recommended) > state.count
     low, high = state.bounded.limits
     if holder == MAXIMUM:
         return f"maxReplicas is {high}"
@@ -129,16 +131,16 @@ def _obstacle(state: Next) -> str:
     replaced = [
         each
         for each in state.record.decision.proposals
-        if each.error is not None and (0 if each.ignored else each.replicas) >= state.count
+        if each.error is not None and (0 if each.ignored else each.replicas) >= state.counted
     ]
     return f"the fallback of {names(named(state, replaced))} is in force" if replaced else ""
 
 
 def _without_threshold(state: Next, index: int) -> Iterator[Outlook]:
-    proposal, sample = state.record.decision.proposals[index], state.record.answers[index]
+    proposal, sample = state.record.decision.proposals[index], state.answers[index]
     if not isinstance(sample, PodSample):
         return
-    missing = counted(state.record.view, proposal.metric, sample).groups.missing
+    missing = counted(state.own, proposal.metric, sample).groups.missing
     if missing:
         values = "has no value" if len(missing) == 1 else "have no values"
         [metric] = named(state, [proposal])

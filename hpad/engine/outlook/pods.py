@@ -38,22 +38,22 @@ def waiting(state: Next, index: int) -> Waiting | None:
     Each pod that counts from then on is taken to be as busy as the present ones are on average. A pod without the
     container of the metric is taken to request as much as they do on average.
     """
-    proposal, sample = state.record.decision.proposals[index], state.record.answers[index]
+    proposal, sample = state.record.decision.proposals[index], state.answers[index]
     usage, metric = proposal.usage, proposal.metric
     if proposal.error is not None or usage is None or not isinstance(sample, PodSample):
         return None
-    if proposal.replicas != state.count or usage.ratio == 1.0 or not math.isfinite(usage.ratio):
+    if proposal.replicas != state.counted or usage.ratio == 1.0 or not math.isfinite(usage.ratio):
         return None
     grows = usage.ratio > 1.0
-    known = readings.counted(state.view, metric, sample)
-    found = _damping(state.view.counted_pods, metric, known, grows=grows)
+    known = readings.counted(state.own, metric, sample)
+    found = _damping(state.own.counted_pods, metric, known, grows=grows)
 
     def counting(number: int) -> Proposal:
         return _once_counted(state, index, known, found[:number], grows=grows)
 
     def changes(number: int) -> bool:
         count = counting(number).replicas
-        return count > state.count if grows else count < state.count
+        return count > state.counted if grows else count < state.counted
 
     needed = first_where(changes, len(found))
     if not needed:
@@ -73,7 +73,7 @@ def _damping(pods: Sequence[Pod], metric: CompiledMetric, known: Counted, *, gro
 
 def _once_counted(state: Next, index: int, known: Counted, more: Sequence[Pod], *, grows: bool) -> Proposal:
     """Returns the proposal once these pods count as well."""
-    view, answer = state.view, state.record.answers[index]
+    view, answer = state.own, state.answers[index]
     metric = state.record.decision.proposals[index].metric
     assert isinstance(answer, PodSample)
     requests = readings.requested(view.counted_pods, metric, known.groups)

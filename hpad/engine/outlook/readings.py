@@ -75,11 +75,11 @@ def proposals(state: Next, index: int) -> Callable[[int], Proposal] | None:
     Other readings, and all pods, stay as they are. Where the count has just changed all of its pods are taken to be
     ready.
     """
-    proposal, answer = state.record.decision.proposals[index], state.record.answers[index]
+    proposal, answer = state.record.decision.proposals[index], state.answers[index]
     metric, usage = proposal.metric, proposal.usage
     if proposal.error is not None or usage is None or (metric.of_pods and not state.count):
         return None
-    view = _with_ready_pods(state.view, metric) if state.settled else state.view
+    view = _with_ready_pods(state.own, metric) if state.settled else state.own
     if metric.kind == VALUE and not view.counted_pods and state.count:
         return None
     sample = _samples(view, metric, answer, settled=state.settled)

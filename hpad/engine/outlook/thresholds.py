@@ -22,22 +22,22 @@ _RELATIONS: Final = {ABOVE: "above", AT_LEAST: "at least", BELOW: "below", AT_MO
 
 
 def growth(state: Next, index: int) -> Threshold | None:
-    """Returns the threshold above which the metric proposes more than the count; None where there is none."""
+    """Returns the threshold above which the metric asks for more than the counted replicas; None where it has none."""
     proposal = readings.proposals(state, index)
     if proposal is None:
         return None
-    first = first_where(lambda value: proposal(value).replicas > state.count, *_range(state, index))
+    first = first_where(lambda value: proposal(value).replicas > state.counted, *_range(state, index))
     if not first:
         return None
     return _threshold(state, index, (ABOVE, first - 1), (AT_LEAST, first))
 
 
 def shrinking(state: Next, index: int) -> Threshold | None:
-    """Returns the threshold below which the metric proposes less than the count; None where there is none."""
+    """Returns the threshold below which the metric asks for fewer than those; None where it has none."""
     proposal = readings.proposals(state, index)
     if proposal is None:
         return None
-    first = first_where(lambda value: not _shrinks(proposal(value), state.count), *_range(state, index))
+    first = first_where(lambda value: not _shrinks(proposal(value), state.counted), *_range(state, index))
     if not first:
         return None
     return _threshold(state, index, (BELOW, first), (AT_MOST, first - 1))
@@ -61,7 +61,7 @@ def _metric(state: Next, index: int) -> CompiledMetric:
 
 def _range(state: Next, index: int) -> tuple[int, int]:
     """Returns the largest reading that is tried, and one that is near to thresholds: what the target allows in all."""
-    metric, scale = _metric(state, index), state.view.scale
+    metric, scale = _metric(state, index), state.own.scale
     sharing = scale.status.replicas if scale is not None and _is_shared(metric) else 1
     return MAX_INT32 if metric.kind == UTILIZATION else _LARGEST, metric.amount * max(1, sharing)
 
@@ -88,7 +88,7 @@ def first_where(holds: Callable[[int], bool], most: int, near: int = 1) -> int |
 
 def _threshold(state: Next, index: int, *forms: tuple[str, int]) -> Threshold:
     """Returns the form of a threshold whose number is the rounder one."""
-    metric, scale = _metric(state, index), state.view.scale
+    metric, scale = _metric(state, index), state.own.scale
     relation, value = min(forms, key=lambda form: _roundness(form[1]))
     text = str(value) if metric.kind == UTILIZATION else str(Quantity.from_milli(value))
     observed = 0 if scale is None else scale.status.replicas

@@ -14,6 +14,7 @@ from hpad.api.metadata import Key
 from hpad.engine.budget import Budgeted
 from hpad.engine.conditions import Event
 from hpad.engine.deletion_costs import Spared
+from hpad.engine.spare_replicas import WithSpare
 from hpad.engine.trace.metric_types import MetricTrace, Step
 from hpad.engine.turn import TimingTrace
 
@@ -223,9 +224,9 @@ class WriteTrace(Step, frozen=True):
 class StageTrace(Step, frozen=True):
     """A stage from the metrics to the written count, in words: the count after it (None: there is none), and why.
 
-    `stage` is now, halt, metrics, windows, policies, bounds, budget, busy or write, and `label` its name for people.
-    `held_by` is the reason, as in the series, for which the target does not get the count that its metrics ask for
-    ("": not because of this stage).
+    `stage` is now, halt, metrics, spare, windows, policies, bounds, budget, busy or write, and `label` its
+    name for people. `held_by` is the reason, as in the series, for which the target does not get the count that its
+    metrics ask for ("": not because of this stage).
     """
 
     stage: str
@@ -260,6 +261,7 @@ class Trace(Step, frozen=True):
     halt: HaltTrace | None = None
     metrics: tuple[MetricTrace, ...] = ()
     chosen: ChosenTrace | None = None
+    spare: WithSpare | None = None
     behavior: BehaviorTrace | None = None
     past: PastTrace | None = None
     stabilization: StabilizationTrace | None = None

@@ -12,7 +12,7 @@ from hpad.api.text import begin
 from hpad.engine import explain, own_query
 from hpad.engine.pods import Usage
 from hpad.engine.propose import Proposal, Tolerances, tolerances
-from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, CompiledMetric
+from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, VALUE, CompiledMetric
 from hpad.engine.trace.metric_types import FactTrace, MetricTrace
 from hpad.engine.view import View
 from hpad.engine.words import clock, replicas, span
@@ -31,8 +31,13 @@ def verdict(proposal: Proposal) -> str:
     return f"fails, and counts as {replicas(count)}" if proposal.fallback else f"wants {count}"
 
 
-def facts(view: View, answer: Sample | AdapterError, proposal: Proposal, made: MetricTrace) -> Iterator[FactTrace]:
-    """Yields the facts of a metric whose trace is complete but for its words."""
+def facts(
+    view: View, answer: Sample | AdapterError, proposal: Proposal, made: MetricTrace, present: int
+) -> Iterator[FactTrace]:
+    """Yields the facts of a metric whose trace is complete but for its words.
+
+    `view` is without the spare replicas, `present` the count with them.
+    """
     name = made.label if made.label != made.name else f"{made.type} {made.name}"
     yield FactTrace(label="Metric", text=f"{name}, from {made.source}" if made.source else name)
     definition = proposal.metric.query.definition
@@ -51,6 +56,8 @@ def facts(view: View, answer: Sample | AdapterError, proposal: Proposal, made: M
     if usage is None or not proposal.metric.kind:
         return
     yield FactTrace(label="Usage", text=f"{_usage(usage, proposal)}; target {_target(proposal)}")
+    if present != view.replicas and (proposal.metric.of_pods or proposal.metric.kind == VALUE):
+        yield FactTrace(label="Load", text=f"counts as shared by {view.replicas} of {replicas(present)}")
     yield FactTrace(label="Ratio", text=_ratio(usage, tolerances(view), within=proposal.tolerated))
     if not proposal.fallback:
         yield FactTrace(label="Wants", text=_wants(proposal, view.replicas))

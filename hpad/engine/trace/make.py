@@ -79,6 +79,7 @@ def _numbers(done: Reconcile, source_of: SourceOf | None, most_pods: int | None)
         made = msgspec.structs.replace(
             made,
             chosen=_chosen(view, decision),
+            spare=decision.spare,
             behavior=behavior.behavior(view),
             past=behavior.past(view, restrained),
         )

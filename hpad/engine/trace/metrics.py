@@ -10,6 +10,7 @@ import msgspec
 from hpad.api.amounts import Unit
 from hpad.api.quantity import Format, Quantity
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, Query, Sample
+from hpad.engine import spare
 from hpad.engine.addresses import addresses
 from hpad.engine.propose import Proposal, sample_type, tolerances, untolerated
 from hpad.engine.recommend import activates, last_good_until, next_fallback
@@ -45,28 +46,31 @@ def metrics(
 ) -> tuple[MetricTrace, ...]:
     """Returns the metrics in the order of the spec, each with up to `most_pods` pods; () where none was measured."""
     names = addresses(view.spec.metrics)
-    found = []
+    real, found = view, []
+    view = spare.counting(view)
     for index, (answer, proposal) in enumerate(zip(answers, proposals, strict=False)):
+        shown = PodTraces()
+        if not isinstance(answer, AdapterError):
+            shown = pod_traces(real, proposal.metric, answer, proposal.usage, most_pods)
         made = msgspec.structs.replace(
-            _metric(view, answer, proposal, most_pods),
+            _metric(view, answer, proposal, shown),
             address=names[index],
             source="" if source_of is None or proposal.metric.error is not None else source_of(proposal.metric.query),
             fallback=_fallback(view, index, proposal),
             next_fallback=_next_fallback(view, index, proposal),
             activation=_activation(view, index, proposal),
         )
-        words = tuple(facts(view, answer, proposal, made))
+        words = tuple(facts(view, answer, proposal, made, real.replicas))
         found.append(msgspec.structs.replace(made, verdict=verdict(proposal), facts=words))
     return tuple(found)
 
 
-def _metric(view: View, answer: Answer, proposal: Proposal, most_pods: int | None) -> MetricTrace:
+def _metric(view: View, answer: Answer, proposal: Proposal, shown: PodTraces) -> MetricTrace:
     """Returns the metric without its address, its source, its policies and its words."""
-    metric, usage, error = proposal.metric, proposal.usage, proposal.error
+    metric, error = proposal.metric, proposal.error
     exact = None
     if error is None and view.controls.metric_policy is not None:
         exact = untolerated(view, proposal)
-    shown = PodTraces() if isinstance(answer, AdapterError) else pod_traces(view, metric, answer, usage, most_pods)
     return MetricTrace(
         address="",
         type=metric.type,

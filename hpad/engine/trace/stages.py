@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from hpad.engine import stage, trace
+from hpad.engine import controls, stage, trace
 from hpad.engine.behavior import DISABLED, MIN_CHANGE, PERCENT
 from hpad.engine.stage import Stage
 from hpad.engine.trace.metric_types import MetricTrace
@@ -30,6 +30,7 @@ _LABELS: Final = {
     stage.NOW: "now",
     stage.HALT: "stopped",
     stage.METRICS: "metrics want",
+    stage.SPARE: "with spare",
     stage.WINDOWS: "after windows",
     stage.POLICIES: "after policies",
     stage.BOUNDS: "after min, max",
@@ -45,10 +46,14 @@ def _written(made: trace.Trace) -> str:
 
 
 def _now(made: trace.Trace) -> _Words:
-    counts = made.replicas
-    if counts.target is not None:
-        return f"in shadow (the target has {counts.target})", ()
-    return "" if counts.observed == counts.current else f"({counts.observed} reported)", ()
+    counts, found = made.replicas, made.spare
+    notes = [] if counts.target is None else [f"the target has {counts.target}"]
+    if counts.target is None and counts.observed != counts.current:
+        notes.append(f"{counts.observed} reported")
+    if found is not None and found.counted < counts.current:
+        notes.append(f"{counts.current - found.counted} spare")
+    text = f"({', '.join(notes)})" if notes else ""
+    return text if counts.target is None else f"in shadow {text}", ()
 
 
 def _halted(made: trace.Trace) -> _Words:
@@ -76,6 +81,14 @@ def _wanted(made: trace.Trace) -> _Words:
 
 def _proposed(metric: MetricTrace) -> str:
     return f"{metric.address} {'-' if metric.proposal is None else metric.proposal}"
+
+
+def _with_spare(made: trace.Trace) -> _Words:
+    """Returns how many are on top of what the metrics want, and why."""
+    found = made.spare
+    assert found is not None
+    written = f"{controls.written(controls.SPARE, made.kind)}: {found.amount}"
+    return f"{found.clause or 'none while no replica is wanted'} ({written})", ()
 
 
 def _windows(made: trace.Trace) -> _Words:
@@ -175,6 +188,7 @@ _WORDS: Final[dict[str, Callable[[trace.Trace], _Words]]] = {
     stage.NOW: _now,
     stage.HALT: _halted,
     stage.METRICS: _wanted,
+    stage.SPARE: _with_spare,
     stage.WINDOWS: _windows,
     stage.POLICIES: _policies,
     stage.BOUNDS: _bounds,

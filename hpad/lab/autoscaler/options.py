@@ -72,7 +72,8 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "hpad.io/spare": (
         "a number such as `1`, or a percentage such as `10%`",
-        "replicas on top of what the metrics want, up to `maxReplicas`",
+        "replicas on top of what the metrics want, up to `maxReplicas`, which the metrics do not count ([spare"
+        " replicas](#spare-replicas))",
     ),
     "hpad.io/budget": (
         "the name of a budget of the configuration",
