@@ -132,6 +132,23 @@ The metrics decide as without them, as if the other replicas had the whole load.
 `hpad explain` are higher than those of single pods, and so is a `Value`, which counts as shared by the ready pods. Pods
 that are missing or not ready are the spare ones: while no more of them are, the target does not grow for their sake.
 """
+_CANARIES = """## Canaries
+
+`hpad.io/pods: role=stable` leaves pods out of the metrics that the selector of the target matches, such as canaries or
+pods of a Job. Parts with semicolons between are for single metrics, by their addresses (but `#INDEX`):
+`hpad.io/pods: "latency: role=stable"`. A metric that is left without any pod fails. Readiness, requests and values of
+other pods do not count; the check for HPAs that share pods and the annotations about busy pods still take all of them.
+
+A canary of Argo Rollouts with 10 replicas, at a weight of 50 %:
+
+| traffic routing | pods | Utilization, AverageValue | Value, such as latency |
+| --- | --- | --- | --- |
+| without | 5 and 5 | right: all pods are the replicas | right |
+| with | 10 and 5 on top | right: the mean of all pods is the whole load | 15 ready pods: `latency: role=stable` |
+
+Utilization is a mean: a canary at 109 % beside stable pods at 32 % looks as if all were well (argo-rollouts#4607).
+The labels come from `canaryMetadata` and `stableMetadata` of the Rollout.
+"""
 _BUDGETS = """## Budgets
 
 HPAs with the same `hpad.io/budget` never have more than its amount together, in any namespaces. The section `budgets`
@@ -529,6 +546,7 @@ def _annotations() -> str:
         _METRIC_POLICIES,
         _IGNORED,
         _SHARED,
+        _CANARIES,
         _ERRORS,
     )
     return _page("Annotations", text, found, *chapters)

@@ -19,7 +19,7 @@ from hpad.api.kept import kept
 from hpad.api.problem import Problem
 from hpad.api.quantity import QuantityError, parse_milli
 from hpad.api.text import shown, visible
-from hpad.engine import addresses, controls, fallback_policy, metric_policy, schedule
+from hpad.engine import addresses, chosen_pods, controls, fallback_policy, metric_policy, schedule
 from hpad.engine.addresses import MetricIdentity, identities
 from hpad.engine.controls import NO_CONTROLS, Controls
 from hpad.engine.fallback_policy import LAST_GOOD, Fallback, FallbackPolicy, Fallbacks
@@ -215,14 +215,19 @@ def _read(own: _Own, metrics: tuple[MetricIdentity, ...]) -> Own:
 
 
 def _resolved(found: Controls, metrics: tuple[MetricIdentity, ...], errors: list[Problem]) -> Controls:
-    """Returns the controls without a metric policy whose addresses do not fit the metrics; adds the error."""
-    if found.metric_policy is None:
-        return found
+    """Returns the controls without those whose addresses do not fit the metrics; adds the errors."""
     try:
-        metric_policy.bound(found.metric_policy, metrics)
+        if found.metric_policy is not None:
+            metric_policy.bound(found.metric_policy, metrics)
     except ValueError as error:
         errors.append(Problem(controls.METRIC_POLICY, str(error), reason=INVALID))
-        return controls.without(found, controls.METRIC_POLICY)
+        found = controls.without(found, controls.METRIC_POLICY)
+    try:
+        if found.pods is not None:
+            chosen_pods.require_known(found.pods, metrics)
+    except ValueError as error:
+        errors.append(Problem(controls.PODS, str(error), reason=INVALID))
+        found = controls.without(found, controls.PODS)
     return found
 
 

@@ -13,15 +13,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hpad.api import duration, metadata
-from hpad.api import selector as selectors
 from hpad.api.autoscaler import PREFIX
 from hpad.api.hpa import AUTOSCALER
 from hpad.api.kept import kept
 from hpad.api.quantity import Quantity, QuantityError, parse_milli
-from hpad.api.selector import Selector, SelectorError
 from hpad.api.text import shown
-from hpad.engine import addresses, expression, schedule, spare_replicas
+from hpad.engine import addresses, chosen_pods, expression, schedule, spare_replicas
 from hpad.engine.addresses import Address
+from hpad.engine.chosen_pods import ChosenPods
 from hpad.engine.expression import Node
 from hpad.engine.schedule import Schedule
 from hpad.engine.spare_replicas import SpareReplicas
@@ -86,7 +85,8 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     IDLE_FIRST: the pods with the least unfinished work go first. `keep_busy`: never fewer replicas than pods with
     unfinished work. `busy_metric` says where that work is read (`hpad.engine.busy`).
     `zero_after` and `initial_delay` keep the last replica (`hpad.engine.zero`). `spare` replicas come on top of what
-    the metrics want. `pods` narrows the pods that metrics are about. `budget` names the budget that the HPA shares with
+    the metrics want. `pods` says
+    which of the target's pods metrics are about. `budget` names the budget that the HPA shares with
     others, where one of a higher `budget_priority` (0 by default) comes first.
     """
 
@@ -107,7 +107,7 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     zero_after: timedelta | None = None
     initial_delay: timedelta | None = None
     spare: SpareReplicas | None = None
-    pods: Selector | None = None
+    pods: ChosenPods | None = None
     budget: str | None = None
     budget_priority: int | None = None
     texts: tuple[tuple[str, str], ...] = ()
@@ -234,16 +234,6 @@ def _busy_address(written: str, text: str) -> Address:
     return address
 
 
-def _pods(text: str) -> Selector:
-    try:
-        found = selectors.parse(text)
-    except SelectorError as error:
-        raise ValueError(f"{shown(text)} is not a label selector: {error}") from None
-    if not found.requirements:
-        raise ValueError(f"{shown(text)} selects every pod; a selector such as role=stable is needed")
-    return found
-
-
 def _budget(text: str) -> str:
     if metadata.label_faults(text.strip()) or not text.strip():
         raise ValueError(f"{shown(text)} is not the name of a budget, such as gpu")
@@ -278,7 +268,7 @@ CONTROLS: Final[dict[str, _Control]] = {
     ZERO_AFTER: _Control("zero_after", _wait),
     INITIAL_DELAY: _Control("initial_delay", _wait),
     SPARE: _Control("spare", spare_replicas.parse),
-    PODS: _Control("pods", _pods, selectors.LONGEST),
+    PODS: _Control("pods", chosen_pods.parse, chosen_pods.LONGEST),
     BUDGET: _Control("budget", _budget),
     PRIORITY: _Control("budget_priority", _priority),
 }

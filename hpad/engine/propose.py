@@ -9,7 +9,7 @@ GetExternalMetricReplicas and their PerPod variants.
 from collections.abc import Sequence
 from datetime import datetime
 from fractions import Fraction
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -37,9 +37,12 @@ from hpad.api.sample import (
     PodSample,
     Sample,
 )
+from hpad.engine import controls
 from hpad.engine.pods import Unmeasurable, Usage, per_pod
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, VALUE, CompiledMetric
 from hpad.engine.view import Gates, Tunables, View
+
+T = TypeVar("T", bound=Sample)
 
 
 class Proposal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -225,7 +228,8 @@ def propose(view: View, metric: CompiledMetric, answer: Sample | AdapterError) -
     scale = view.scale
     current, status = (0, 0) if scale is None else (scale.spec.replicas, scale.status.replicas)
     try:
-        usage = measure(metric, answer, view.counted_pods, status, view.now, view.tunables)
+        pods, answer = about(view, metric, answer)
+        usage = measure(metric, answer, pods, status, view.now, view.tunables)
         allowed = tolerances(view)
         replicas = _replicas(metric, usage, current, status, allowed, view.tunables.gates)
     except Unmeasurable as error:
@@ -235,6 +239,24 @@ def propose(view: View, metric: CompiledMetric, answer: Sample | AdapterError) -
     from_zero = metric.kind == VALUE and current == 0  # then the ratio decides without the tolerance
     tolerated = not from_zero and allowed.allow(usage.ratio if usage.cautious is None else usage.cautious)
     return Proposal(metric=metric, replicas=replicas, usage=usage, tolerated=tolerated)
+
+
+def about(view: View, metric: CompiledMetric, answer: T) -> tuple[Sequence[Pod], T]:
+    """Returns the pods that a metric is about, and its answer without the values of other pods.
+
+    Raises Unmeasurable where `hpad.io/pods` leaves no pod.
+    """
+    pods, selector = view.pods_of(metric), view.chosen_by(metric)
+    if selector is None:
+        return pods, answer
+    if not pods and view.pods and (metric.of_pods or metric.kind == VALUE):  # a Value counts the ready pods
+        name = controls.written(controls.PODS, view.hpa.kind)
+        raise Unmeasurable(f"of the {len(view.pods)} pods of the target none has the labels {selector} ({name})")
+    if not isinstance(answer, PodSample):
+        return pods, answer
+    names = {pod.name for pod in pods}
+    values = {name: value for name, value in answer.values.items() if name in names}
+    return pods, msgspec.structs.replace(answer, values=values)
 
 
 def untolerated(view: View, proposal: Proposal) -> int:

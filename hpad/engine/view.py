@@ -9,12 +9,13 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscaler, MetricStatus, Scale
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
+from hpad.api.selector import Selector
 from hpad.engine import conditions, schedule
 from hpad.engine.controls import NO_CONTROLS, Controls
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
 from hpad.engine.schedule import Bounds
-from hpad.engine.spec import CompiledSpec, compiled_spec
+from hpad.engine.spec import CompiledMetric, CompiledSpec, compiled_spec
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -254,6 +255,15 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             if pod.other_requests is not None:
                 return [_with_counted_requests(each, self.tunables.gates) for each in self.pods]
         return self.pods
+
+    def chosen_by(self, metric: CompiledMetric) -> Selector | None:
+        """Returns the labels of the pods that a metric is about (`hpad.io/pods`); None: it is about all of them."""
+        return None if self.controls.pods is None else self.controls.pods.of(metric)
+
+    def pods_of(self, metric: CompiledMetric) -> Sequence[Pod]:
+        """Returns the pods that a metric is about, with the requests that count."""
+        pods, selector = self.counted_pods, self.chosen_by(metric)
+        return pods if selector is None else [pod for pod in pods if selector.matches(pod.labels)]
 
     @property
     def spec(self) -> CompiledSpec:

@@ -46,7 +46,7 @@ def waiting(state: Next, index: int) -> Waiting | None:
         return None
     grows = usage.ratio > 1.0
     known = readings.counted(state.own, metric, sample)
-    found = _damping(state.own.counted_pods, metric, known, grows=grows)
+    found = _damping(state.own.pods_of(metric), metric, known, grows=grows)
 
     def counting(number: int) -> Proposal:
         return _once_counted(state, index, known, found[:number], grows=grows)
@@ -76,9 +76,9 @@ def _once_counted(state: Next, index: int, known: Counted, more: Sequence[Pod], 
     view, answer = state.own, state.answers[index]
     metric = state.record.decision.proposals[index].metric
     assert isinstance(answer, PodSample)
-    requests = readings.requested(view.counted_pods, metric, known.groups)
+    requests = readings.requested(view.pods_of(metric), metric, known.groups)
     average = sum(requests.values()) // max(1, known.groups.ready)
-    values, pods = dict(answer.values), {pod.name: pod for pod in view.counted_pods}
+    values, pods = dict(answer.values), {pod.name: pod for pod in view.pods_of(metric)}
     for pod in more:
         own = readings.request(metric, pod)
         used = _used_by(average if own is None else own, metric, known, requests, up=grows)

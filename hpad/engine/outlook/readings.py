@@ -14,7 +14,7 @@ from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import EXTERNAL, ExternalSample, ObjectSample, PodSample, PodValue, Sample
 from hpad.engine.outlook.after import Next
 from hpad.engine.pods import Groups, Unmeasurable, divided, group, request_of
-from hpad.engine.propose import Proposal, propose
+from hpad.engine.propose import Proposal, about, propose
 from hpad.engine.recommend import after_fallback
 from hpad.engine.spec import UTILIZATION, VALUE, CompiledMetric
 from hpad.engine.trace.metrics import Answer
@@ -43,7 +43,8 @@ class Counted(NamedTuple):
 
 def counted(view: View, metric: CompiledMetric, sample: PodSample) -> Counted:
     """Returns the groups of the pods, as the measurement has them."""
-    having, lacking = divided(metric, view.counted_pods, view.tunables)
+    pods, sample = about(view, metric, sample)
+    having, lacking = divided(metric, pods, view.tunables)
     left_out = {pod.name for pod in lacking}
     values = {name: value for name, value in sample.values.items() if name not in left_out}
     groups = group(having, values, metric.is_cpu, view.now, view.tunables)
@@ -80,7 +81,7 @@ def proposals(state: Next, index: int) -> Callable[[int], Proposal] | None:
     if proposal.error is not None or usage is None or (metric.of_pods and not state.count):
         return None
     view = _with_ready_pods(state.own, metric) if state.settled else state.own
-    if metric.kind == VALUE and not view.counted_pods and state.count:
+    if metric.kind == VALUE and not view.pods_of(metric) and state.count:
         return None
     sample = _samples(view, metric, answer, settled=state.settled)
     if sample is None:
@@ -97,7 +98,7 @@ def _with_ready_pods(view: View, metric: CompiledMetric) -> View:
     containers = (ContainerRequests(metric.query.container or _NO_NAME, {metric.name: _REQUEST}),)
     model = Pod(name="", phase="Running", start_time=_NEVER, ready="True", ready_since=_NEVER, containers=containers)
     pods = tuple([msgspec.structs.replace(model, name=str(number)) for number in range(view.replicas)])
-    return msgspec.structs.replace(view, pods=pods)
+    return msgspec.structs.replace(view, pods=pods, controls=msgspec.structs.replace(view.controls, pods=None))
 
 
 def _samples(view: View, metric: CompiledMetric, answer: Answer, *, settled: bool) -> Callable[[int], Sample] | None:
@@ -108,7 +109,7 @@ def _samples(view: View, metric: CompiledMetric, answer: Answer, *, settled: boo
         return lambda value: ObjectSample(value, view.now)
     if settled:
         now = PodValue(0, view.now, timedelta(0))
-        answer = PodSample({pod.name: now for pod in view.counted_pods}, view.now)
+        answer = PodSample({pod.name: now for pod in view.pods_of(metric)}, view.now)
     assert isinstance(answer, PodSample)
     if metric.kind == UTILIZATION:
         return _percents(view, metric, answer)
@@ -118,7 +119,7 @@ def _samples(view: View, metric: CompiledMetric, answer: Answer, *, settled: boo
 
 def _percents(view: View, metric: CompiledMetric, sample: PodSample) -> Callable[[int], Sample] | None:
     """A percentage is reached with the least usage of the counted pods together; one of them has all of it."""
-    known = requested(view.counted_pods, metric, counted(view, metric, sample).groups)
+    known = requested(view.pods_of(metric), metric, counted(view, metric, sample).groups)
     if not known:
         return None
     total, bearer = sum(known.values()), next(iter(known))

@@ -1,11 +1,12 @@
 """The pods of one metric in a trace: what each pod counted as, and with which value."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hpad.api.pod import Pod
 from hpad.api.quantity import Quantity
 from hpad.api.sample import PodSample, PodValue, Sample
+from hpad.engine import controls
 from hpad.engine.pods import (
     IGNORED,
     MISSING,
@@ -54,7 +55,7 @@ def pod_traces(
     others = unlisted if most is None else unlisted[: most - len(shown)]
     pods = (
         *(
-            _lacking(view, metric, pod) if pod.name in left_out else _listed(view, metric, pod, sample, assumed)
+            _listed(view, metric, pod, sample, assumed) if pod.name not in left_out else left_out[pod.name]
             for pod in shown
         ),
         *(_of_unlisted(name, sample.values[name]) for name in others),
@@ -63,7 +64,7 @@ def pod_traces(
 
 
 def _shown(
-    view: View, metric: CompiledMetric, sample: PodSample, left_out: set[str], most: int | None
+    view: View, metric: CompiledMetric, sample: PodSample, left_out: Collection[str], most: int | None
 ) -> Sequence[Pod]:
     """Returns at most that many pods in their order, ready ones only where the others leave room."""
     if most is None or len(view.counted_pods) <= most:
@@ -77,14 +78,20 @@ def _shown(
     return [view.counted_pods[index] for index in sorted(ranked[:most])]
 
 
-def _left_out(view: View, metric: CompiledMetric) -> set[str]:
-    """Returns the pods without the container of the metric, where others have it (HPAMissingContainerIgnored)."""
-    _, lacking = divided(metric, view.counted_pods, view.tunables)
-    return {pod.name for pod in lacking}
+def _left_out(view: View, metric: CompiledMetric) -> Mapping[str, PodTrace]:
+    """Returns the pods that a metric is not about (`hpad.io/pods`), or that lack its container while others have it."""
+    pods, selector = view.pods_of(metric), view.chosen_by(metric)
+    _, lacking = divided(metric, pods, view.tunables)
+    found = {pod.name: _lacking(view, metric, pod) for pod in lacking}
+    if selector is not None:
+        chosen, why = {pod.name for pod in pods}, f"its labels are not {selector} ({controls.PODS})"
+        others = [pod.name for pod in view.pods if pod.name not in chosen]
+        found.update((name, PodTrace(name=name, group=IGNORED, why=why)) for name in others)
+    return found
 
 
 def _assumed(
-    view: View, metric: CompiledMetric, sample: PodSample, usage: Usage | None, left_out: set[str]
+    view: View, metric: CompiledMetric, sample: PodSample, usage: Usage | None, left_out: Collection[str]
 ) -> Mapping[str, int]:
     """Returns the values that stand for those of unready and missing pods."""
     if usage is None:

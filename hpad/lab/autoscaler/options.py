@@ -67,8 +67,8 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
         " that share labels](#pods-that-share-labels)",
     ),
     "hpad.io/pods": (
-        "a label selector such as `role=stable`",
-        "of the target's pods, only those with these labels count for the metrics",
+        "a label selector such as `role=stable`, or `METRIC: SELECTOR; …`",
+        "of the target's pods, only those with these labels count for the metrics; see [Canaries](#canaries)",
     ),
     "hpad.io/spare": (
         "a number such as `1`, or a percentage such as `10%`",
