@@ -161,22 +161,21 @@ budgets:
 ```
 
 Each HPA has its minimum. What is left goes to the highest `hpad.io/budget-priority` first; HPAs of one priority that
-want more than there is have it in proportion to what they want beyond their minimum. `cores` are counted by the CPU
-requests of the pods: the largest pod of a target stands for all, and its pod template where there is none (of a custom
-resource, with the right to list it). As a lower `maxReplicas`, a budget cuts at once,
-without windows and policies, but neither below the minimum nor below what `hpad.io/keep-busy` keeps. It never raises
-a count.
+want more than there is have it in proportion to what they want beyond their minimum. As a lower `maxReplicas`, a budget
+cuts at once, without windows and policies, but neither below the minimum nor below what `hpad.io/keep-busy` keeps. It
+never raises a count. `cores` are counted by the CPU requests of the pods: the largest pod of a target stands for all,
+and its pod template where there is none (of a custom resource, with the right to list it).
 
-What counts is `spec.replicas` of the targets. An HPA grows only into what the others do not hold: so one of a higher
-priority first wants more, the others give it up in their next reconciles, and it grows in the one after. That takes up
-to two sync periods for each step that the scale-up policies allow. An HPA that is paused, in shadow mode, yields, or
-cannot read its metrics keeps what it has, and the others share the rest. A target that was scaled by hand beyond its
-part is cut in its next reconcile, and the others do not grow before.
+What counts is `spec.replicas` of the targets. An HPA grows only into what the others do not hold: one of a higher
+priority first wants more, the others give that up in their next reconciles, and it grows in its own next one, about one
+sync period later than without a budget. An HPA that is paused, in shadow mode, yields, or cannot read its metrics keeps
+what it has, and the others share the rest. A target that was scaled by hand beyond its part is cut in its next
+reconcile, and the others do not grow before.
 
-Minima beyond the amount hold all the same. With an unknown budget, or where it is unknown what a replica costs,
-the HPA does not grow. Both are said by the condition `WithinBudget`. A budget belongs to one hpad (its replicas share
-it); a deleted HPA no longer counts, whatever its target has. `hpad explain` and the page show what the budget has for
-an HPA, the series `hpad_budget_*` what is held and wanted of each.
+Minima beyond the amount hold all the same. With an unknown budget, or where it is unknown what a replica costs, the HPA
+does not grow. The condition `WithinBudget` says both. A budget belongs to one hpad (its replicas share it); a deleted
+HPA no longer counts, whatever its target has. `hpad explain` and the page show what the budget has for an HPA, the
+series `hpad_budget_*` what is held and wanted of each.
 """
 _PERIODS = """## Periods of single HPAs
 

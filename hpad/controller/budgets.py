@@ -48,8 +48,8 @@ class _Sharer(msgspec.Struct):
     `member` is what it has and wants after its last turn here, None before the first. `fixed`: that turn decided
     nothing, or may not write, so the HPA keeps what it has. `cost` is in millicores, 0 while it is unknown. `seen` is
     spec.replicas as read or written last. `granted` is the count of a write under way, or of one that may have been
-    made, which counts until `unsure` (monotonic seconds). `shown` is the member as the others saw it last: recordings
-    share the object.
+    made, which counts until `unsure` (monotonic seconds). `shown` is `shown_of`, a `member`, as the others saw it last:
+    recordings share the object.
     """
 
     hpa: HorizontalPodAutoscaler
@@ -62,6 +62,7 @@ class _Sharer(msgspec.Struct):
     granted: int = 0
     unsure: float | None = None
     shown: BudgetMember | None = None
+    shown_of: BudgetMember | None = None
 
     @property
     def key(self) -> Key:
@@ -179,6 +180,7 @@ class Budgets:
             if not is_known:
                 known.unsure = self._clock.monotonic() + _UNSURE
             elif grant.outcome is not None and grant.outcome.written:
+                self._foresee(known, count)
                 known.seen, known.granted, known.unsure = count, 0, None
             else:
                 known.granted = earlier
@@ -200,6 +202,16 @@ class Budgets:
         known.fixed = not step.decided or (step.withheld is not None and not of_shadow)
         known.seen = view.replicas if of_shadow else view.target_replicas
         known.cost = step.own.cost or known.cost
+
+    def _foresee(self, known: _Sharer, count: int) -> None:
+        """Notes that an HPA that has grown to `count` wants another step of that size, if its metrics ask for it.
+
+        Without it the others would give up replicas only after the next turn has asked for more, so an HPA whose
+        policies let it grow in steps would grow in every other turn.
+        """
+        own, step = known.member, count - known.seen
+        if own is not None and step > 0:
+            known.member = replace(own, wants=max(own.wants, min(own.asks, count + step)))
 
     def _granted(self, known: _Sharer) -> int:
         """Returns the count of a write that is under way or may have been made; 0 without one."""
@@ -226,16 +238,19 @@ class Budgets:
         if own is None:
             own = self._before_its_first_turn(known, scale)
             held = max(held, own.held)
-        cost = REPLICA if found.unit == REPLICAS else known.cost
+        cost, last = REPLICA if found.unit == REPLICAS else known.cost, known.shown
+        if last is not None and own is known.shown_of and (held, cost) == (last.held, last.cost):
+            return last  # nearly always
         if known.fixed:
             made = replace(own, held=held, wants=held, asks=0, keeps=held, cost=cost)
         elif known.member is None:
             made = replace(own, held=held, wants=held, cost=cost)
         else:
             made = replace(own, held=held, keeps=min(own.keeps, held), cost=cost)
-        if made != known.shown:
+        known.shown_of = own
+        if made != last:
             known.shown = made
-        return made if known.shown is None else known.shown
+        return made if last is None or made != last else last
 
     def _seen(self, known: _Sharer, scale: Scale | None) -> int:
         """Returns the count of the target as it is known now, in a dry run that of its shadow."""

@@ -4,9 +4,9 @@ Amounts and costs are in milli-units: a replica costs 1000 of a budget of replic
 of a budget of cores. What a member has is paid by `spec.replicas` of its target, whether its pods run or not.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -38,11 +38,6 @@ class BudgetMember(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, re
     def base(self) -> int:
         """The replicas that it has whatever the others want."""
         return max(self.minimum, self.keeps)
-
-    @property
-    def weight(self) -> int:
-        """The replicas beyond `base` that its metrics ask for."""
-        return max(0, max(self.asks, self.wants) - self.base)
 
 
 class Shares(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
@@ -100,71 +95,104 @@ class Budgeted(
         return f"{text}, and others still hold {waits} of them" if waits > 0 else text
 
 
-def shares_of(amount: int, members: Sequence[BudgetMember]) -> dict[str, int]:
+class _Claim(NamedTuple):
+    """What a member wants beyond its base: `most` replicas, of which it holds `held`, in proportion to `weight`."""
+
+    key: str
+    most: int
+    weight: int
+    held: int
+    cost: int
+
+
+def shares_of(amount: int, members: Iterable[BudgetMember]) -> dict[str, int]:
     """Returns the allotment of each member in replicas, by its key; the order of the members does not matter.
 
     Each has its base. What is left goes to the highest priority first. Members of one priority that want more than is
     left have it in proportion to what their metrics ask for beyond the base, and none gets more than it wants. No
     member has fewer whole replicas than that proportion allows. The rounding prefers those that hold a replica more
     already, so that allotments do not swing with the wants. The sum of the costs is at most the amount, unless that of
-    the bases is more. O(n log n) for n members, O(n²) where each is limited by what it wants.
+    the bases is more. O(n log n) for n members; O(n²) where what they want limits one after the other.
     """
-    found = {each.key: each.base for each in members}
-    left = amount - sum(each.base * each.cost for each in members)
-    in_order = sorted(members, key=lambda each: (-each.priority, each.key))
-    for _, group in groupby(in_order, lambda each: each.priority):
-        left -= _divide(found, [each for each in group if each.wants > each.base], left)
+    found, left, claims = dict[str, int](), amount, defaultdict[int, list[_Claim]](list)
+    for each in members:
+        base = found[each.key] = each.base
+        left -= base * each.cost
+        if each.wants > base:
+            weight = max(each.asks, each.wants) - base
+            claim = _Claim(each.key, each.wants - base, weight, each.held - base, each.cost)
+            claims[each.priority].append(claim)
+    for priority in sorted(claims, reverse=True):
+        left -= _divide(found, claims[priority], max(0, left))
     return found
 
 
-def _divide(found: dict[str, int], members: Sequence[BudgetMember], amount: int) -> int:
+def _divide(found: dict[str, int], claims: Sequence[_Claim], amount: int) -> int:
     """Divides at most `amount` among members of one priority. Returns the milli-units that they take."""
-    left, waiting = max(0, amount), members
+    left, waiting = amount, claims
     while waiting:
-        weights = sum(each.weight * each.cost for each in waiting)
-        content = [each for each in waiting if (each.wants - each.base) * weights <= each.weight * left]
+        weights = sum([each.weight * each.cost for each in waiting])
+        content = [each for each in waiting if each.most * weights <= each.weight * left]
         if not content:
-            left -= _round(found, waiting, left, weights)
-            break
+            return amount - _rounded(found, waiting, left, weights)
         for each in content:
-            found[each.key] = each.wants
-        left -= sum((each.wants - each.base) * each.cost for each in content)
-        waiting = [each for each in waiting if found[each.key] < each.wants]
-    return max(0, amount) - left
+            found[each.key] += each.most
+            left -= each.most * each.cost
+        served = {each.key for each in content}
+        waiting = [each for each in waiting if each.key not in served]
+    return amount - left
 
 
-def _round(found: dict[str, int], members: Sequence[BudgetMember], amount: int, weights: int) -> int:
-    """Gives each member the whole replicas of its proportion, and the rest to those that lose most by the rounding."""
-    left, losses = amount, dict[str, int]()
-    for each in members:
+def _rounded(found: dict[str, int], claims: Sequence[_Claim], left: int, weights: int) -> int:
+    """Gives each member the whole replicas of its proportion, and the rest to those that lose most by the rounding.
+
+    Returns the milli-units that are left.
+    """
+    amount, ranked = left, list[tuple[int, str, _Claim, int]]()
+    for each in claims:
         whole, part = divmod(each.weight * amount, weights)
         found[each.key] += whole
         left -= whole * each.cost
         # A replica that a member holds already weighs more than any part of one.
-        losses[each.key] = (part + (weights if each.held > found[each.key] else 0)) * each.cost
-    in_order = sorted(members, key=lambda each: (-losses[each.key], each.key))
+        loss = (part + (weights if each.held > whole else 0)) * each.cost
+        ranked.append((-loss, each.key, each, each.most - whole))
+    ranked.sort()
     for most in (1, amount):  # one more for each; then replicas that are smaller than what is left
-        for each in in_order:
-            more = min(most, each.wants - found[each.key], left // each.cost)
-            found[each.key] += more
-            left -= more * each.cost
-    return amount - left
+        for index, (loss, key, each, lacks) in enumerate(ranked):
+            more = min(most, lacks, left // each.cost)
+            if more:
+                found[key] += more
+                left -= more * each.cost
+                ranked[index] = (loss, key, each, lacks - more)
+    return left
 
 
 def room(shares: Shares, own: BudgetMember) -> int:
-    """Returns the largest count that `own` may have now.
+    """Returns the largest count that `own` may have now (`allowed`)."""
+    return allowed(shares, own).now
 
-    That is at most its allotment; and it grows only into what the others neither hold nor need for their minimum. So
+
+class Room(NamedTuple):
+    """The largest count that a member may have now, and its allotment: what it has once others have shrunk."""
+
+    now: int
+    allotment: int
+
+
+def allowed(shares: Shares, own: BudgetMember) -> Room:
+    """Returns the largest count that `own` may have, now and later.
+
+    Now it is at most its allotment; and it grows only into what the others neither hold nor need for their minimum. So
     the sum of all never exceeds the amount, also while another member still has to shrink. It never has to shrink
     below its allotment because others hold more than theirs, nor below its base. Where the minima together exceed the
     amount, each member may have its base.
     """
     members = (*shares.members, own)
-    allotted = shares_of(shares.amount, members)[own.key]
+    allotment = shares_of(shares.amount, members)[own.key]
     if minima(members) > shares.amount:
-        return allotted
-    free = shares.amount - sum(max(each.held, each.minimum) * each.cost for each in shares.members)
-    return max(min(allotted, max(free // own.cost, own.held)), min(own.base, own.held))
+        return Room(allotment, allotment)
+    free = shares.amount - sum([max(each.held, each.minimum) * each.cost for each in shares.members])
+    return Room(min(allotment, max(free // own.cost, own.held)), allotment)
 
 
 def minima(members: Iterable[BudgetMember]) -> int:

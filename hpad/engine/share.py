@@ -77,16 +77,16 @@ def _budgeted(decision: Decision, own: BudgetMember, shares: Shares) -> Budgeted
     own = replace(own, cost=shares.cost)
     members, unit = (*shares.members, own), shares.unit
     minima = budget.minima(members)
-    error = ""
+    room, error = budget.allowed(shares, own), ""
     if minima > shares.amount:
         needed = budget.amount_text(minima, unit)
         error = f"the minima of the HPAs that share it need {needed}; it has {budget.amount_text(shares.amount, unit)}"
     return Budgeted(
         budget=shares.budget,
         wanted=wanted,
-        replicas=min(wanted, budget.room(shares, own)),
+        replicas=min(wanted, room.now),
         amount=budget.amount_text(shares.amount, unit),
-        allotment=budget.shares_of(shares.amount, members)[own.key],
+        allotment=room.allotment,
         others=len(shares.members),
         others_hold=budget.amount_text(budget.held(shares.members), unit),
         others_want=budget.amount_text(budget.wanted(shares.members), unit),

@@ -16,9 +16,11 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import AdapterError
+from hpad.engine.budget import BudgetMember
 from hpad.engine.conditions import SCALING_LIMITED, WITHIN_BUDGET, Condition, find
-from hpad.engine.turn import Reconcile
-from hpad.engine.view import Gates, Tunables
+from hpad.engine.history import Memory, PendingRescale
+from hpad.engine.turn import AskBudget, Reconcile
+from hpad.engine.view import Gates, Tunables, View
 from hpad.kube import errors
 from hpad.records import replay
 from hpad.records.encode import encode_head, encode_reconcile
@@ -172,6 +174,21 @@ async def test_an_edit_in_the_middle_of_a_turn_leaves_no_grant_behind() -> None:
 
 
 @in_virtual_time
+async def test_a_grant_that_an_edit_has_ended_is_free_again() -> None:
+    world = World(sharing("a"), sharing("b"))
+
+    async def slow() -> int:
+        world.metrics.values["a"] = 150
+        world.source.put(sharing("a", maxReplicas=1))
+        return 150
+
+    world.metrics.values["a"] = slow
+    world.wants(b=19)
+    await world.advance(31)
+    assert world.cluster.scales == {"a": 1, "b": 19}
+
+
+@in_virtual_time
 async def test_a_target_that_is_scaled_by_hand_stops_the_others_and_takes_nothing_from_them() -> None:
     world = World(sharing("a", priority=1), sharing("b"))
     world.wants(a=5, b=10)
@@ -195,6 +212,31 @@ async def test_an_hpa_that_may_not_write_keeps_what_it_has(mode: str) -> None:
     world.wants(kept=2, b=30)
     await world.advance(100)
     assert world.cluster.scales == {"kept": 12, "b": 8}
+
+
+@in_virtual_time
+async def test_the_others_share_what_an_hpa_that_may_not_write_leaves() -> None:
+    kept = sharing("kept")
+    texts = {**(kept.metadata.annotations or {}), "hpad.io/mode": "paused"}
+    kept = msgspec.structs.replace(kept, metadata=msgspec.structs.replace(kept.metadata, annotations=texts))
+    world = World(kept, sharing("a"), sharing("b"))
+    world.has(kept=12, a=7)
+    world.wants(kept=2, a=8, b=8)
+    await world.advance(100)
+    assert world.cluster.scales == {"kept": 12, "a": 4, "b": 4}
+
+
+@in_virtual_time
+async def test_busy_pods_that_are_kept_are_shared_by_no_one() -> None:
+    busy = sharing("busy")
+    texts = {**(busy.metadata.annotations or {}), "hpad.io/keep-busy": "true"}
+    busy = msgspec.structs.replace(busy, metadata=msgspec.structs.replace(busy.metadata, annotations=texts))
+    world = World(busy, sharing("b"), sharing("high", priority=1))
+    world.has(busy=14, b=5)
+    world.metrics.work = {f"busy-{number}": 1 for number in range(14)}
+    world.wants(busy=14, b=5, high=10)
+    await world.advance(100)
+    assert world.cluster.scales == {"busy": 14, "b": 1, "high": 5}
 
 
 @in_virtual_time
@@ -285,17 +327,41 @@ async def test_a_new_leader_counts_what_the_cluster_has() -> None:
     assert world.most == 20
 
 
+def asked(world: World, name: str) -> dict[str, tuple[int, int]]:
+    """Asks for an HPA that has none. Returns what each other HPA holds and wants."""
+    ledger, found = world.reconciler.budgets, world.source.get(Key("default", name))
+    assert found is not None
+    ledger.retune((GPU,), dry_run=False)
+    for each in world.source.values():
+        world.reconciler.share(each)
+    own = BudgetMember(f"default/{name}", 0, 0, 0, 20, 1000)
+    shares = ledger.ask(AskBudget("gpu", own, True, None), View(hpa=found, now=world.clock.now()))
+    return {each.key: (each.held, each.wants) for each in shares.members}
+
+
 @in_virtual_time
-async def test_targets_that_are_not_watched_are_known_by_their_status_before_their_first_turn() -> None:
-    late = sharing("late")
+async def test_before_its_first_turn_an_hpa_holds_what_its_status_or_a_lost_write_says() -> None:
+    late, lost = sharing("late"), sharing("lost")
     late = msgspec.structs.replace(late, status=msgspec.structs.replace(late.status, current_replicas=14))
-    world = World(late, sharing("b"))
-    world.has(late=14)
-    world.cluster.unwatched.add("late")
-    world.metrics.values["late"] = AdapterError("down")
-    world.wants(b=20)
-    await world.advance(61)
-    assert world.cluster.scales == {"late": 14, "b": 6}
+    world = World(late, lost, sharing("seen"), sharing("b"))
+    world.has(late=99, lost=2, seen=3)
+    world.cluster.unwatched.add("late")  # its scale takes a request
+    pending = PendingRescale(2, 6, (), (), lost.status)
+    world.store.put(lost.key, Memory(uid="1", pending=pending))
+    assert asked(world, "b") == {"default/late": (14, 14), "default/lost": (6, 6), "default/seen": (3, 3)}
+
+
+@in_virtual_time
+async def test_a_standby_forgets_what_was_wanted() -> None:
+    owner = Switch()
+    world = World(sharing("a"), sharing("b"), owner=owner)
+    world.wants(a=15, b=15)
+    async with running(world):
+        await asyncio.sleep(61)
+        assert asked(world, "b") == {"default/a": (10, 15)}
+        owner.on = False
+        world.takeover.changed()
+        assert asked(world, "b") == {"default/a": (10, 10)}
 
 
 @in_virtual_time
@@ -388,3 +454,46 @@ async def test_the_series_of_a_budget() -> None:
         f"hpad_budget_held{labels} 20.0",
         f"hpad_budget_wanted{labels} 30.0",
     ]
+
+
+async def _reaches(world: World, count: int) -> bool:
+    """Waits a second. Returns whether `high` has so many replicas."""
+    await asyncio.sleep(1)
+    return world.cluster.scales["high"] >= count
+
+
+@in_virtual_time
+async def test_an_hpa_that_grows_in_steps_is_one_period_late_and_not_one_for_each_step() -> None:
+    steps = {
+        "scaleUp": {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 3, "periodSeconds": 1}]}
+    }
+    times: dict[bool, int] = {}
+    for short in (False, True):
+        world = World(sharing("low"), sharing("high", priority=5, behavior=steps))
+        world.wants(low=19 if short else 1, high=1)
+        async with running(world):
+            await asyncio.sleep(61)
+            assert world.cluster.scales["low"] == (19 if short else 1)
+            world.wants(high=16)
+            seconds = [second for second in range(300) if await _reaches(world, 16)]
+            times[short] = seconds[0]
+        assert world.most <= 20
+    assert times[True] - times[False] <= 16
+
+
+@in_virtual_time
+async def test_a_dry_run_shares_the_budget_among_its_shadows() -> None:
+    done: dict[str, int] = {}
+
+    class Noted:
+        def note(self, reconciled: Reconcile) -> None:
+            done[reconciled.view.key.name] = reconciled.decision.desired
+            assert sum(done.values()) <= 20
+
+    world = World(sharing("a"), sharing("b"), sharing("c", priority=1), recorder=Noted(), dry_run=True)
+    world.wants(a=15, b=1, c=1)
+    async with running(world):
+        await asyncio.sleep(61)
+        world.wants(b=15, c=4)
+        await asyncio.sleep(200)
+    assert (sum(done.values()), done["c"], world.cluster.writes) == (20, 4, [])

@@ -26,6 +26,7 @@ BESIDE = {
         "hpad/engine/marks.py",
         "hpad/controller/report.py",
     ),
+    *("hpad/engine/share.py", "hpad/engine/budget.py", "hpad/controller/budgets.py", "hpad/engine/controls.py"),
     *("hpad/engine/shadow.py", "hpad/engine/spare.py", "hpad/engine/busy.py"),
     *(
         "hpad/engine/addresses.py",
