@@ -213,14 +213,18 @@ def _ignored_annotations(value: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _without_effect(hpa: v2.HorizontalPodAutoscaler | None, value: dict[str, Any]) -> Iterator[Problem]:
-    """A warning about idle-first on a StatefulSet, which removes its pods by ordinal."""
+    """Warnings about idle-first on a StatefulSet, which removes its pods by ordinal, and about too many spare ones."""
     named = {} if hpa is None else hpa.metadata.annotations or {}
-    order = named.get(controls.ORDER)
-    if hpa is None or order is None or not controls.read(named).controls.idle_first:
+    if hpa is None or not named:
         return
-    if busy.by_ordinal(hpa):
+    own = controls.read(named).controls
+    if controls.ORDER in named and own.idle_first and busy.by_ordinal(hpa):
         text = "has no effect: a StatefulSet removes the pod with the highest ordinal"
-        yield invalid(_place(controls.ORDER, value), order, text)
+        yield invalid(_place(controls.ORDER, value), named[controls.ORDER], text)
+    most = hpa.spec.max_replicas
+    if own.spare is not None and own.spare.on(1) > most:
+        text = f"leaves the metrics no choice: with one replica that they want there would be {own.spare.on(1)}"
+        yield invalid(_place(controls.SPARE, value), named[controls.SPARE], f"{text}, and maxReplicas is {most}")
 
 
 def _zero(hpa: v2.HorizontalPodAutoscaler | None, given: _Given) -> Iterator[Problem]:

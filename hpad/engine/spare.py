@@ -12,13 +12,13 @@ Source of the idea: kubernetes/kubernetes#139189.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from hpad.api.hpa import ScaleSpec
 from hpad.api.pod import Pod
-from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, PodValue, Sample
+from hpad.api.sample import AdapterError, ObjectSample, PodSample, PodValue, Sample
 from hpad.engine.pods import READY, standing
 from hpad.engine.propose import is_ready
 from hpad.engine.spare_replicas import WithSpare
@@ -27,7 +27,6 @@ from hpad.engine.view import View
 
 Answer = Sample | AdapterError
 _FINISHED: Final = ("Succeeded", "Failed")
-_Values = Mapping[str, PodValue]
 
 
 def without(view: View, answers: Sequence[Answer]) -> tuple[View, Sequence[Answer]]:
@@ -39,16 +38,10 @@ def without(view: View, answers: Sequence[Answer]) -> tuple[View, Sequence[Answe
     counted = counting(view)
     if counted is view:
         return view, answers
-    metrics, extra = view.spec.metrics, view.replicas - counted.replicas
-    usable = [_usable(view, *each) for each in zip(metrics, answers, strict=False)]
-    spares = _spares(view, usable, extra)
+    measured = [_measured(view, *each) for each in zip(view.spec.metrics, answers, strict=False)]
+    spares = _spares(view, measured, view.replicas - counted.replicas)
     pods = [pod for pod in view.pods if pod.name not in spares]
-    ready = sum(map(is_ready, view.pods)), sum(map(is_ready, pods))
-    made = [
-        _shared(answer, spares, values) if isinstance(answer, PodSample) else _of_fewer(metric, answer, *ready)
-        for metric, answer, values in zip(metrics, answers, usable, strict=False)
-    ]
-    return replace(counted, pods=pods), made
+    return replace(counted, pods=pods), [_of_fewer(each, spares) for each in measured]
 
 
 def counting(view: View) -> View:
@@ -82,49 +75,72 @@ def _left(number: int, present: int, extra: int) -> int:
     return number - max(0, extra - max(0, present - number))
 
 
-def _usable(view: View, metric: CompiledMetric, answer: Answer) -> _Values | None:
-    """Returns the values that count, of a metric of pods."""
-    if not isinstance(answer, PodSample):
-        return None
-    values, now, tunables = answer.values, view.now, view.tunables
-    return {
-        pod.name: values[pod.name]
-        for pod in view.pods
-        if standing(pod, values.get(pod.name), metric.is_cpu, now, tunables).group == READY
-    }
+class _Measured(NamedTuple):
+    """A metric with its answer, the pods that it is about, and of a metric of pods the values that count."""
+
+    metric: CompiledMetric
+    answer: Answer
+    pods: Sequence[Pod]
+    usable: Mapping[str, PodValue]
 
 
-def _spares(view: View, usable: Sequence[_Values | None], extra: int) -> Collection[str]:
-    """Returns the names of the pods that do not count; in doubt the last ones of the list."""
+def _measured(view: View, metric: CompiledMetric, answer: Answer) -> _Measured:
+    pods, usable = view.pods_of(metric), {}
+    if isinstance(answer, PodSample):
+        values, now, tunables = answer.values, view.now, view.tunables
+        usable = {
+            pod.name: values[pod.name]
+            for pod in pods
+            if standing(pod, values.get(pod.name), metric.is_cpu, now, tunables).group == READY
+        }
+    return _Measured(metric, answer, pods, usable)
+
+
+def _spares(view: View, measured: Sequence[_Measured], extra: int) -> Collection[str]:
+    """Returns the names of the pods that do not count; in doubt the last ones of the list.
+
+    Each metric is about all of them. Where metrics are about a part of the replicas (`hpad.io/pods`), as many are spare
+    as there are among that part.
+    """
     active = [pod for pod in view.pods if not pod.deleted and pod.phase not in _FINISHED]
+    known = [each.usable for each in measured if isinstance(each.answer, PodSample)]
+    number, pool = len(active) - _left(len(active), view.replicas, extra), active
+    if view.controls.pods is not None:
+        chosen = set.intersection({pod.name for pod in active}, *({pod.name for pod in each.pods} for each in measured))
+        pool = [pod for pod in active if pod.name in chosen]
+        number = number * min(view.replicas, len(pool)) // view.replicas
 
     def rank(pod: Pod) -> tuple[bool, bool]:
-        return not is_ready(pod), any(values is not None and pod.name not in values for values in usable)
+        return not is_ready(pod), any(pod.name not in values for values in known)
 
-    return {pod.name for pod in sorted(active, key=rank)[_left(len(active), view.replicas, extra) :]}
+    return {pod.name for pod in sorted(pool, key=rank)[len(pool) - number :]}
 
 
-def _shared(sample: PodSample, spares: Collection[str], usable: _Values | None) -> PodSample:
+def _of_fewer(measured: _Measured, spares: Collection[str]) -> Answer:
+    """Returns the answer that the pods would give which are not spare."""
+    metric, answer, pods, _ = measured
+    if isinstance(answer, PodSample):
+        return _shared(answer, measured.usable, spares)
+    ready = [pod for pod in pods if is_ready(pod)]
+    before, after = len(ready), sum(pod.name not in spares for pod in ready)
+    if metric.kind != VALUE or not after or isinstance(answer, AdapterError):
+        return answer
+    if isinstance(answer, ObjectSample):
+        return replace(answer, value=_times(answer.value, before, after))
+    return replace(answer, values=tuple([_times(value, before, after) for value in answer.values]))
+
+
+def _shared(sample: PodSample, usable: Mapping[str, PodValue], spares: Collection[str]) -> PodSample:
     """Returns the values of the pods that count, with the load of the spare ones shared evenly."""
     values = {name: value for name, value in sample.values.items() if name not in spares}
-    heirs = [name for name in usable or () if name in values]
+    heirs = [name for name in usable if name in values]
     if heirs:
-        load = sum(value.value for name, value in (usable or {}).items() if name in spares)
+        load = sum(value.value for name, value in usable.items() if name in spares)
         each, odd = divmod(load, len(heirs))
         for index, name in enumerate(heirs):
             own = values[name]
             values[name] = PodValue(own.value + each + (index < odd), own.timestamp, own.window)
     return replace(sample, values=values)
-
-
-def _of_fewer(metric: CompiledMetric, answer: Answer, before: int, after: int) -> Answer:
-    """Returns the answer of a metric of the whole target with `after` ready pods instead of `before`."""
-    if metric.kind != VALUE or not after or isinstance(answer, AdapterError):
-        return answer
-    if isinstance(answer, ObjectSample):
-        return replace(answer, value=_times(answer.value, before, after))
-    assert isinstance(answer, ExternalSample)
-    return replace(answer, values=tuple([_times(value, before, after) for value in answer.values]))
 
 
 def _times(value: int, before: int, after: int) -> int:

@@ -86,8 +86,8 @@ class OutcomeTally:
 
     def add(self, view: View, decision: Decision, after: int, target: int | None) -> None:
         """Adds a turn that left the count `after`; `target` is its wanted count, None where it is not known."""
-        now, before = view.now, view.replicas
-        self._close(now, target, view.max_replicas)
+        now, before, more = view.now, view.replicas, decision.spare
+        self._close(now, target, view.max_replicas, 0 if more is None else more.replicas - more.wanted)
         self._turns += 1
         if after != before:
             self._rescaled(SimulatedRescale(now, before, after, str(decision)))
@@ -102,8 +102,8 @@ class OutcomeTally:
             self._flaps += turned and rescale.at - last.at <= self._flap
         self._rescales.append(rescale)
 
-    def _close(self, now: datetime, target: int | None, most: int) -> None:
-        """Adds the time since the last turn."""
+    def _close(self, now: datetime, target: int | None, most: int, spare: int) -> None:
+        """Adds the time since the last turn. Replicas that the HPA keeps as spare ones are not too many."""
         if self._last is None:
             return
         since, count = self._last
@@ -118,7 +118,7 @@ class OutcomeTally:
             sums["above_goal"] += seconds
             sums["under"] += seconds * (target - count)
         else:
-            sums["over"] += seconds * (count - target)
+            sums["over"] += seconds * max(0, count - target - spare)
 
     def outcome(self) -> SimulatedOutcome:
         """Returns the figures from the first to the last turn."""

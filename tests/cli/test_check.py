@@ -172,6 +172,26 @@ spec:
     assert "warning" not in capsys.readouterr().out
 
 
+def test_as_many_spare_replicas_as_the_maximum_are_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "hpa.yaml"
+    text = """apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web, annotations: {hpad.io/spare: SPARE}}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  maxReplicas: 3
+"""
+    path.write_text(text.replace("SPARE", '"3"'))
+    assert main(["check", str(path)]) == 0
+    expected = "leaves the metrics no choice: with one replica that they want there would be 4, and maxReplicas is 3"
+    assert f'warning: metadata.annotations[hpad.io/spare]: Invalid value: "3": {expected}' in capsys.readouterr().out
+    path.write_text(text.replace("SPARE", '"2"'))
+    assert main(["check", str(path)]) == 0
+    assert "warning" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("selector", "why"),
     [

@@ -233,6 +233,24 @@ def test_nothing_shrinks_while_a_metric_fails(amount: str) -> None:
     assert decision.desired >= 3
 
 
+def test_pods_that_no_metric_is_about_are_neither_spare_nor_heirs() -> None:
+    """Canaries on top of eleven replicas, of which one is spare, as with the traffic routing of Argo Rollouts."""
+    web = Workload(
+        external("latency", value="100"), resource("cpu", averageUtilization=50),
+        replicas=11, high=100, behavior=AT_ONCE, annotations={"hpad.io/spare": "1", "hpad.io/pods": "role=stable"},
+    )  # fmt: skip
+    stable = [pod(f"web-{index}", labels={"role": "stable"}) for index in range(11)]
+    web.pods = [*stable, *(pod(f"canary-{index}", labels={"role": "canary"}) for index in range(5))]
+    busy = {f"web-{index}": 1200 // 11 for index in range(11)} | {f"canary-{index}": 900 for index in range(5)}
+    decision = web.reconcile(series(120), used(busy), after=15)
+    latency, cpu = decision.proposals
+    assert latency.usage is not None
+    assert cpu.usage is not None
+    assert (latency.usage.pods, latency.usage.value, latency.replicas) == (10, 132_000, 14)
+    assert (cpu.usage.pods, cpu.usage.percent, cpu.replicas) == (10, 59, 12)
+    assert decision.desired == 15
+
+
 def test_a_fallback_that_holds_the_count_holds_it_without_the_spare_ones() -> None:
     web = _world(KINDS["external-average"], 11, annotations={"spare": "1", "fallback": "at-least:4"})
     for _ in range(20):
