@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from hpad.api.hpa import HorizontalPodAutoscaler, titled
 from hpad.api.text import meant, shown
-from hpad.cli import manifest, moments, numbers, output, paint, simulate, workload
+from hpad.cli import manifest, moments, numbers, output, paint, simulate_text, workload
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
 from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
@@ -337,7 +337,7 @@ def _ranking(ranked: Sequence[Candidate], paths: Sequence[str], price: float | N
 
 
 def _candidate_as_json(each: Candidate, price: float | None) -> dict[str, Any]:
-    return {"set": dict(each.values), "pareto": each.best, "summary": simulate.as_json(each.outcome, price)}
+    return {"set": dict(each.values), "pareto": each.best, "summary": simulate_text.as_json(each.outcome, price)}
 
 
 def _as_lines(report: BacktestReport) -> Iterator[Line]:
@@ -361,7 +361,7 @@ def _as_lines(report: BacktestReport) -> Iterator[Line]:
         yield from _rescales(result)
     yield BLANK
     outcomes = [(result.name, result.outcome) for result in results]
-    yield from simulate.figures(outcomes, report.price)
+    yield from simulate_text.figures(outcomes, report.price)
     if verdict := figures.verdict(outcomes):
         yield BLANK
         yield line(verdict)
@@ -391,7 +391,7 @@ def _as_json(report: BacktestReport) -> dict[str, Any]:
 def _result_as_json(result: Result, price: float | None) -> dict[str, Any]:
     return {
         "name": result.name,
-        "summary": simulate.as_json(result.outcome, price),
+        "summary": simulate_text.as_json(result.outcome, price),
         "modelled": result.modelled,
         "rescales": [
             {"time": f"{each.at:%Y-%m-%dT%H:%M:%SZ}", "from": each.before, "to": each.after, "decision": each.why}

@@ -1,6 +1,7 @@
 """Reads the HPA that `hpad simulate` and `hpad backtest` try, from a manifest, with the changes of `--set`."""
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -50,6 +51,16 @@ def read(file: str, name: str | None, changes: Sequence[str], given: settings.Se
 
     Raises Failure naming file, field and value.
     """
+    found = read_all(file, name, changes, given)
+    if len(found) > 1:
+        raise Failure(f"{file}: choose one with --hpa: {', '.join(f'{each.kind} {names(each)[1]}' for each in found)}")
+    return found[0]
+
+
+def read_all(
+    file: str, name: str | None, changes: Sequence[str], given: settings.Settings
+) -> list[HorizontalPodAutoscaler]:
+    """Returns the HPAs of a manifest as `read`, at least one; those that are called `name`, if it is given."""
     zero = given.tunables.gates.HPAScaleToZero
     read = list(documents.read_all([file]))
     if broken := [fault.text for document in read if not document.parsed for fault in document.faults]:
@@ -57,14 +68,19 @@ def read(file: str, name: str | None, changes: Sequence[str], given: settings.Se
     found = [hpas.load(document, scale_to_zero=zero) for document in read if hpas.is_hpa(document.value)]
     if name is not None:
         found = [each for each in found if name in (each.name, f"{each.namespace}/{each.name}", str(each.key))]
-    if len(found) != 1:
-        of = "" if name is None else f" {shown(name)}"
-        known = ", ".join(str(each) for each in found)
-        raise Failure(f"{file}: there is no HPA{of}" if not found else f"{file}: choose one with --hpa: {known}")
-    (loaded,) = found
-    if loaded.hpa is None or loaded.errors:
-        raise Failure(f"{file}: {'; '.join(hpas.explained(each).text for each in loaded.errors)}")
-    return changed(configured(loaded.hpa, given), changes, scale_to_zero=zero)
+    if not found:
+        raise Failure(f"{file}: there is no HPA{'' if name is None else f' {shown(name)}'}")
+    if errors := [hpas.explained(error).text for each in found for error in each.errors]:
+        raise Failure(f"{file}: {'; '.join(errors)}")
+    loaded = [each.hpa for each in found if each.hpa is not None]
+    if twice := [str(key) for key, count in Counter(each.key for each in loaded).items() if count > 1]:
+        raise Failure(f"{file}: there is more than one HPA {twice[0]}")
+    return [changed(configured(each, given), changes, scale_to_zero=zero) for each in loaded]
+
+
+def names(hpa: HorizontalPodAutoscaler) -> tuple[str, str, str]:
+    """Returns what an HPA is called in flags: its name alone, with its namespace, and as its key."""
+    return hpa.metadata.name, f"{hpa.metadata.namespace}/{hpa.metadata.name}", str(hpa.key)
 
 
 def mistakes(hpa: HorizontalPodAutoscaler) -> list[str]:

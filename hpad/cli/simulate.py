@@ -1,30 +1,30 @@
 """`hpad simulate`: what an HPA would do with a synthetic load on a model of its workload."""
 
 import argparse
-import csv
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-import msgspec
-
-from hpad.cli import manifest, numbers, output, paint, workload
-from hpad.cli.output import Failure, WrongUse, counted
-from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.text import shown
+from hpad.cli import manifest, numbers, output, paint, simulate_text, workload
+from hpad.cli.output import Failure, WrongUse
+from hpad.cli.simulate_text import SharedSimulation, SimulatedHpa, SimulatedTurn
+from hpad.engine.annotations import PLAIN
+from hpad.engine.budget import Shares
 from hpad.engine.settle import sentence
 from hpad.engine.words import span
-from hpad.settings import SettingsError
+from hpad.settings import Settings, SettingsError
 from hpad.simulation import load
-from hpad.simulation.figures import FigureRow
-from hpad.simulation.figures import rows as figure_rows
-from hpad.simulation.load import FORMS, LoadError
-from hpad.simulation.outcome import OutcomeTally, SimulatedOutcome, wanted
-from hpad.simulation.run import simulate
+from hpad.simulation.load import FORMS, Load, LoadError
+from hpad.simulation.outcome import OutcomeTally, wanted
+from hpad.simulation.run import Simulated, TurnDriver, simulate_together
+from hpad.simulation.sharing import SharedLedger
 
 _DESCRIPTION = """\
-Simulate an HPA: run the decisions of hpad against a model of a workload under a synthetic load. Nothing is read from a
-cluster, and nothing is written. All parameters of the model are part of the output; docs/simulate.md describes them."""
+Simulate an HPA: run the decisions of hpad against a model of a workload under a synthetic load. Several HPAs of a
+manifest run together and share the budgets of --config. Nothing is read from a cluster, and nothing is written. All
+parameters of the model are part of the output; docs/simulate.md describes them."""
 
 _EXAMPLES = f"""\
 loads (several add up):
@@ -36,12 +36,13 @@ examples:
   hpad simulate web.yaml --load sine:mean=300,amplitude=250,period=24h --for 72h --noise 0.05 --price 0.04
   hpad simulate worker.yaml --workload queue --service-time 2s --load spikes:height=20,every=30m,for=2m
   hpad simulate web.yaml --load constant:400 --set spec.maxReplicas=5 --explain
+  hpad simulate shop.yaml --config hpad.yaml --load web=constant:400 --load mail=sine:mean=90,amplitude=80,period=1h
+                                        two HPAs of one file, each with its load
 
 exit status: 0 success, 1 the manifest or a setting is wrong, 2 wrong use"""
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """The time at which a simulation begins, if none is given."""
-_WIDTH: Final = 11
 _MOST_TURNS: Final = 1_000_000
 
 
@@ -55,7 +56,11 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("manifest", metavar="MANIFEST", help='file with the HPA; "-" is standard input')
     manifest.add_arguments(parser)
     parser.add_argument(
-        "--load", metavar="LOAD", action="append", required=True, help="units of work per second; may be repeated"
+        "--load",
+        metavar="[HPA=]LOAD",
+        action="append",
+        required=True,
+        help="units of work per second, of every HPA or of the one with this name; may be repeated",
     )
     parser.add_argument(
         "--for",
@@ -80,79 +85,128 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-class _Turn(msgspec.Struct, frozen=True):
-    """One turn as it is shown; `load` is in units per second, `ready` the number of replicas that work."""
-
-    time: str
-    seconds: int
-    load: float
-    replicas: int
-    ready: int
-    desired: int
-    decision: str
-
-
-class _Run(msgspec.Struct, frozen=True):
-    """A simulation as it is shown."""
-
-    hpa: str
-    parameters: dict[str, str]
-    turns: list[_Turn]
-    outcome: SimulatedOutcome
-    notes: list[str]
-
-
 def run(args: argparse.Namespace) -> int:
     try:
-        found = _simulated(args)
+        found = _Together(args).run()
     except LoadError as error:
         raise WrongUse(str(error)) from None
     except SettingsError as error:
         raise Failure(str(error)) from None
     if args.output == "csv":
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(_Turn.__struct_fields__)
-        writer.writerows(msgspec.structs.astuple(turn) for turn in found.turns)
+        simulate_text.print_csv(found)
     elif args.output == "json":
-        output.print_value(_as_json(found, args.price), "json")
+        output.print_value(simulate_text.simulation_json(found, args.price), "json")
     else:
-        paint.show_lines(_as_lines(found, args.price, explain=args.explain), args.color)
+        lines = simulate_text.simulation_lines(found, START, args.price, explain=args.explain)
+        paint.show_lines(lines, args.color)
     return 0
 
 
-def _simulated(args: argparse.Namespace) -> _Run:
-    settings = manifest.tunables(args)
-    hpa = manifest.read(args.manifest, args.hpa, args.changes, settings)
-    loads = [load.parse(text, args.seed + index) for index, text in enumerate(args.load)]
-    period = manifest.period(args.period, hpa, settings.sync_period)
-    length = timedelta(seconds=_length(args.length, loads))
-    if length // period > _MOST_TURNS:
-        raise WrongUse(f"--for: {length // period} reconciles; at most {_MOST_TURNS} are simulated")
-    replicas = args.replicas or max(1, hpa.spec.min_replicas or 1)
-    offered = load.together(loads)
-    made = workload.LoadRecipe(args).make(hpa, offered, START, replicas, args.seed)
-    tally, turns = OutcomeTally(settings.tunables.downscale_stabilization), []
-    for done, ready, after in simulate(
-        hpa, made.workload, start=START, length=length, period=period, tunables=settings.tunables
-    ):
-        view, decision = done.view, done.decision
-        tally.add(view, decision, after, wanted(view, decision))
+class _Member:
+    """One HPA of the simulation, with its load, its workload and what it does."""
+
+    def __init__(
+        self, hpa: HorizontalPodAutoscaler, loads: Sequence[str], place: int, args: argparse.Namespace
+    ) -> None:
+        self.hpa = hpa
+        self.key = str(hpa.key)
+        self._loads = loads
+        self._seed = args.seed + place
+        self.loads = [load.parse(text, self._seed + index) for index, text in enumerate(loads)]
+        self.offered: Load = load.together(self.loads)
+        self.turns: list[SimulatedTurn] = []
+        self.notes = manifest.mistakes(hpa)
+
+    def start(self, recipe: workload.LoadRecipe, args: argparse.Namespace, settings: Settings) -> None:
+        """Makes the workload."""
+        self.period = manifest.period(args.period, self.hpa, settings.sync_period)
+        self._replicas = args.replicas or max(1, self.hpa.spec.min_replicas or 1)
+        self.made = recipe.make(self.hpa, self.offered, START, self._replicas, self._seed)
+        self._tally = OutcomeTally(settings.tunables.downscale_stabilization)
+
+    def add(self, turn: Simulated) -> None:
+        """Adds a turn to the figures and to what is shown."""
+        (done, ready, after), view = turn, turn.done.view
+        self._tally.add(view, done.decision, after, wanted(view, done.decision))
         seconds = round((view.now - START).total_seconds())
-        turns.append(
-            _Turn(
-                f"{view.now:%Y-%m-%dT%H:%M:%SZ}",
-                seconds,
-                round(offered(seconds), 3),
-                view.replicas,
-                ready,
-                after,
-                sentence(decision, done.outcome),
-            )
-        )
-    parameters = dict(made.parameters)
-    parameters |= {"replicas at the start": str(replicas), "period": _span(period), "seed": str(args.seed)}
-    given = {"load": " + ".join(args.load), "time": f"{_span(length)}, {counted(len(turns), 'reconcile')}"}
-    return _Run(str(hpa.key), given | parameters, turns, tally.outcome(), manifest.mistakes(hpa))
+        time, offered = f"{view.now:%Y-%m-%dT%H:%M:%SZ}", round(self.offered(seconds), 3)
+        said = sentence(done.decision, done.outcome)
+        self.turns.append(SimulatedTurn(time, seconds, offered, view.replicas, ready, after, said))
+
+    def result(self, length: timedelta) -> SimulatedHpa:
+        """Returns what is shown."""
+        time = f"{_span(length)}, {output.counted(len(self.turns), 'reconcile')}"
+        parameters = {"load": " + ".join(self._loads), "time": time, **dict(self.made.parameters)}
+        more = {"replicas at the start": self._replicas, "period": _span(self.period), "seed": self._seed}
+        parameters |= {name: str(value) for name, value in more.items()}
+        return SimulatedHpa(self.key, parameters, self.turns, self._tally.outcome(), self.notes)
+
+
+class _Together:
+    """The HPAs of a manifest under one clock. Raises Failure, LoadError and SettingsError."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._settings = manifest.tunables(args)
+        hpas = manifest.read_all(args.manifest, args.hpa, args.changes, self._settings)
+        loads = _loads(args.load, hpas)
+        self._members = {
+            str(hpa.key): _Member(hpa, own, place, args)
+            for place, (hpa, own) in enumerate(zip(hpas, loads, strict=True))
+        }
+        given = [each for member in self._members.values() for each in member.loads]
+        self._length = timedelta(seconds=_length(args.length, given))
+        recipe = workload.LoadRecipe(args)
+        for member in self._members.values():
+            member.start(recipe, args, self._settings)
+        turns = sum(self._length // member.period for member in self._members.values())
+        if turns > _MOST_TURNS:
+            raise WrongUse(f"--for: {turns} reconciles; at most {_MOST_TURNS} are simulated")
+
+    def run(self) -> SharedSimulation:
+        ledger, tunables = SharedLedger(), self._settings.tunables
+        for member in self._members.values():
+            self._join(ledger, member)
+        drivers = {
+            key: (TurnDriver(member.hpa, member.made.workload, tunables, ledger.ask), member.period)
+            for key, member in self._members.items()
+        }
+        for key, turn in simulate_together(drivers, start=START, length=self._length):
+            self._members[key].add(turn)
+            ledger.note(key, turn)
+        uses = ledger.finish(START + self._length).values()
+        return SharedSimulation([each.result(self._length) for each in self._members.values()], list(uses))
+
+    def _join(self, ledger: SharedLedger, member: _Member) -> None:
+        named = PLAIN.budget(member.hpa)
+        if named is None:
+            return
+        name, priority = named
+        found = next((each for each in self._settings.budgets if each.name == name), None)
+        if found is None:
+            member.notes.append(f"--config has no budget {shown(name)}: nothing limits this HPA here")
+            return
+        namespace = member.hpa.metadata.namespace
+        error = "" if found.is_for(namespace) else f"it is not for HPAs of the namespace {namespace}"
+        ledger.join(member.hpa, priority, member.made.workload, Shares(name, found.amount, found.unit, error=error))
+
+
+def _loads(texts: Sequence[str], hpas: Sequence[HorizontalPodAutoscaler]) -> list[list[str]]:
+    """Returns the loads of each HPA. Raises Failure for a load of no HPA, or an HPA without one."""
+    found: list[list[str]] = [[] for _ in hpas]
+    for text in texts:
+        before, equals, own = text.partition("=")
+        # An equals sign behind the colon belongs to the load, as in constant:rate=40.
+        name, own = (before, own) if equals and ":" not in before else (None, text)
+        chosen = [loads for loads, hpa in zip(found, hpas, strict=True) if name in (None, *manifest.names(hpa))]
+        if not chosen:
+            known = ", ".join(str(hpa.key) for hpa in hpas)
+            raise WrongUse(f"--load {shown(text)}: there is no HPA {shown(name)}; there are {known}")
+        for loads in chosen:
+            loads.append(own)
+    for loads, hpa in zip(found, hpas, strict=True):
+        if not loads:
+            raise WrongUse(f"--load: the HPA {hpa.key} has none; --load {hpa.metadata.name}=LOAD gives it one")
+    return found
 
 
 def _length(given: float | None, loads: Sequence[load.Load]) -> float:
@@ -164,91 +218,3 @@ def _length(given: float | None, loads: Sequence[load.Load]) -> float:
 
 def _span(length: timedelta) -> str:
     return span(length.total_seconds())
-
-
-def _as_lines(found: _Run, price: float | None, *, explain: bool) -> Iterator[Line]:
-    shown = dict(found.parameters)
-    yield labelled("HPA", found.hpa, width=_WIDTH)
-    yield labelled("Load", shown.pop("load"), width=_WIDTH)
-    yield labelled("Time", shown.pop("time"), width=_WIDTH)
-    yield labelled("Model", "; ".join(f"{name} {value}" for name, value in shown.items()), width=_WIDTH)
-    for note in found.notes:
-        yield labelled("Note", Span(note, WARN), width=_WIDTH)
-    width = min(output.width() or 100, 120)
-    end = START + timedelta(seconds=found.outcome.seconds)
-    counts = [turn.desired * 1000 for turn in found.turns]
-    loads = [round(turn.load * 1000) for turn in found.turns]
-    whole = output.scale_of_counts(turn.desired for turn in found.turns)
-    for title, values, scale in (("Replicas", counts, whole), ("Load, units per second", loads, None)):
-        yield BLANK
-        yield line(Span(title, QUIET))
-        yield from (line(row) for row in output.graph(values, START, end, width, scale))
-    yield BLANK
-    yield from decisions(found.turns, explain=explain)
-    yield BLANK
-    yield from figures([("", found.outcome)], price)
-
-
-def decisions(turns: Iterable[_Turn], *, explain: bool) -> Iterator[Line]:
-    """Yields the table of the rescales, or of all turns."""
-    rows = [
-        [Span(f"+{span(turn.seconds)}"), _change(turn), Span(turn.decision)]
-        for turn in turns
-        if explain or turn.desired != turn.replicas
-    ]
-    if not rows:
-        yield line("No decision changes the count.")
-        return
-    yield from table([[Span(each, QUIET) for each in ("TIME", "REPLICAS", "DECISION")], *rows], 0)
-
-
-def _change(turn: _Turn) -> Span:
-    if turn.replicas == turn.desired:
-        return Span(str(turn.replicas))
-    return Span(f"{turn.replicas} -> {turn.desired}", GOOD)
-
-
-def figures(outcomes: Sequence[tuple[str, SimulatedOutcome]], price: float | None) -> Iterator[Line]:
-    """Yields the table of the figures of one or more runs, which are named."""
-    rows: list[list[Span]] = []
-    if len(outcomes) > 1:
-        rows.append([Span("")] + [Span(name, QUIET) for name, _ in outcomes])
-    rows += [[Span(row.label, QUIET), *(_cell(row, outcome) for _, outcome in outcomes)] for row in figure_rows(price)]
-    yield from table(rows, 0)
-
-
-def _cell(row: FigureRow, outcome: SimulatedOutcome) -> Span:
-    text = row.value(outcome)
-    return Span(text, WARN) if row.bad and text != "0" else Span(text)
-
-
-def as_json(outcome: SimulatedOutcome, price: float | None) -> dict[str, Any]:
-    """Returns the figures of a run in JSON, with the names of the API (camel case)."""
-    found: dict[str, Any] = {
-        "seconds": round(outcome.seconds, 3),
-        "reconciles": outcome.turns,
-        "rescales": len(outcome.rescales),
-        "flaps": outcome.flaps,
-        "lowest": outcome.lowest,
-        "highest": outcome.highest,
-        "replicaHours": round(outcome.replica_hours, 4),
-    }
-    if outcome.judged:
-        found |= {
-            "secondsAtMax": round(outcome.at_max, 3),
-            "secondsAboveGoal": round(outcome.above_goal, 3),
-            "replicaSecondsUnder": round(outcome.under, 3),
-            "replicaSecondsOver": round(outcome.over, 3),
-            "secondsUndecided": round(outcome.undecided, 3),
-        }
-    return found if price is None else {**found, "cost": round(outcome.cost(price), 4)}
-
-
-def _as_json(found: _Run, price: float | None) -> dict[str, Any]:
-    return {
-        "hpa": found.hpa,
-        "parameters": found.parameters,
-        "notes": found.notes,
-        "turns": [msgspec.structs.asdict(turn) for turn in found.turns],
-        "summary": as_json(found.outcome, price),
-    }

@@ -33,7 +33,6 @@ from hpad.store.store import Store
 from hpad.telemetry.series import BudgetSeries
 
 _UNSURE: Final = 65.0
-_UNKNOWN_COST: Final = "the CPU that a replica requests is unknown: neither pods nor pod template request any"
 
 
 class Grant(msgspec.Struct):
@@ -133,7 +132,7 @@ class Budgets:
             return Shares(step.budget, error=f"it is not for HPAs of the namespace {view.key.namespace}")
         cost = REPLICA if found.unit == REPLICAS else known.cost
         if not cost:
-            return Shares(step.budget, error=_UNKNOWN_COST)
+            return Shares(step.budget, error=share.UNKNOWN_COST)
         return Shares(step.budget, found.amount, found.unit, self._members(found, view.key), cost)
 
     async def learn(self, step: AskBudget, view: View, worker: Worker) -> None:
@@ -241,13 +240,8 @@ class Budgets:
         cost, last = REPLICA if found.unit == REPLICAS else known.cost, known.shown
         if last is not None and own is known.shown_of and (held, cost) == (last.held, last.cost):
             return last  # nearly always
-        if known.fixed:
-            made = replace(own, held=held, wants=held, asks=0, keeps=held, cost=cost)
-        elif known.member is None:
-            made = replace(own, held=held, wants=held, cost=cost)
-        else:
-            made = replace(own, held=held, keeps=min(own.keeps, held), cost=cost)
         known.shown_of = own
+        made = share.seen(replace(own, wants=held) if known.member is None else own, held, cost, fixed=known.fixed)
         if made != last:
             known.shown = made
         return made if last is None or made != last else last

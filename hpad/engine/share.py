@@ -18,6 +18,7 @@ from hpad.engine.view import View
 
 UNKNOWN: Final = "BudgetUnknown"
 EXCEEDED: Final = "MinimaExceedBudget"
+UNKNOWN_COST: Final = "the CPU that a replica requests is unknown: neither pods nor pod template request any"
 _FINISHED: Final = ("Succeeded", "Failed")
 
 
@@ -35,6 +36,16 @@ def member(view: View, decision: Decision) -> BudgetMember:
         cost=millicores(view.counted_pods),
         asks=max(0, asks),
     )
+
+
+def seen(own: BudgetMember, held: int, cost: int, *, fixed: bool) -> BudgetMember:
+    """Returns a member as the others see it, with what it holds now.
+
+    `fixed`: it decided nothing in its last turn, or may not write, so it keeps what it has.
+    """
+    if fixed:
+        return replace(own, held=held, wants=held, asks=0, keeps=held, cost=cost)
+    return replace(own, held=held, keeps=min(own.keeps, held), cost=cost)
 
 
 def millicores(pods: Sequence[Pod]) -> int:

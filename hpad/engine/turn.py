@@ -192,10 +192,10 @@ def run(
     write: Callable[[int], Outcome] = written,
     *,
     work: Sequence[Answer] | None = None,
-    shares: Shares | None = None,
+    shares: Callable[[AskBudget], Shares | None] = lambda _: None,
     held: Withheld | None = None,
 ) -> Reconcile:
-    """Drives a turn with answers that are at hand. Raises what `answer` and `write` raise."""
+    """Drives a turn with answers that are at hand. Raises what `answer`, `write` and `shares` raise."""
 
     def reply(step: Effect) -> Reply:
         if isinstance(step, Ask):
@@ -203,7 +203,7 @@ def run(
         if isinstance(step, AskWork):
             return work
         if isinstance(step, AskBudget):
-            return shares
+            return shares(step)
         return None if step.to is None else write(step.to)
 
     steps = turn(view, held)

@@ -195,7 +195,7 @@ def reconcile(view: View, step: Step, answer: Answers, where: str) -> Reconcile:
             lambda queries: tuple(answer(queries)),
             lambda count: _write(step, view.hpa, count),
             work=step.pod_work(),
-            shares=step.shares,
+            shares=lambda _: step.shares,
             held=held,
         )
     except RecordingError as error:

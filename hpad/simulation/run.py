@@ -3,7 +3,8 @@
 Every write of the scale succeeds. History and status pass from turn to turn.
 """
 
-from collections.abc import Iterator, Sequence
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple, Protocol
 
@@ -13,11 +14,12 @@ from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine.annotations import PLAIN
+from hpad.engine.budget import Shares
 from hpad.engine.decide import Decision, decide
 from hpad.engine.examine import examine
 from hpad.engine.history import EMPTY
 from hpad.engine.settle import next_history
-from hpad.engine.turn import Reconcile, run
+from hpad.engine.turn import AskBudget, Reconcile, run
 from hpad.engine.view import Tunables, View
 
 LABELS: Final = {"app": "simulated"}
@@ -66,11 +68,19 @@ class Simulated(NamedTuple):
 class TurnDriver:
     """Runs turns of one HPA against a workload. The annotations of the HPA under `hpad.io/` apply.
 
-    `history` passes from turn to turn; a driver that leaves turns out sets it to what they would have left.
+    `shares` answers what it shares of its budget; without it a budget limits nothing. `history` passes from turn to
+    turn; a driver that leaves turns out sets it to what they would have left.
     """
 
-    def __init__(self, hpa: HorizontalPodAutoscaler, workload: Workload, tunables: Tunables) -> None:
+    def __init__(
+        self,
+        hpa: HorizontalPodAutoscaler,
+        workload: Workload,
+        tunables: Tunables,
+        shares: Callable[[AskBudget], Shares | None] = lambda _: None,
+    ) -> None:
         self._hpa = hpa
+        self._shares = shares
         self._workload = workload
         self._own = PLAIN.of(hpa)
         self._tunables = tunables.of_hpa(self._own.controls)
@@ -85,7 +95,7 @@ class TurnDriver:
         """Runs the turn of a time after that of the turn before."""
         workload, view = self._workload, self._view(now)
         ready = workload.ready
-        done = run(view, workload.answer)
+        done = run(view, workload.answer, shares=self._shares)
         if done.outcome is not None and done.outcome.written:
             workload.scale(done.decision.desired)
         self.history = done.settlement.history
@@ -148,6 +158,23 @@ def simulate(
     tunables: Tunables,
 ) -> Iterator[Simulated]:
     """Yields one turn per period, from `start` on. The annotations of the HPA under `hpad.io/` apply."""
-    driver = TurnDriver(hpa, workload, tunables)
-    for index in range(max(0, length // period)):
-        yield driver.turn(planned(start, period, index))
+    drivers = {"": (TurnDriver(hpa, workload, tunables), period)}
+    for _, done in simulate_together(drivers, start=start, length=length):
+        yield done
+
+
+def simulate_together(
+    drivers: Mapping[str, tuple[TurnDriver, timedelta]], *, start: datetime, length: timedelta
+) -> Iterator[tuple[str, Simulated]]:
+    """Yields the turns of several HPAs in the order of time, with the key of each; every driver has its period.
+
+    Turns at the same time run in the order of `drivers`.
+    """
+
+    def turns(place: int, key: str) -> Iterator[tuple[datetime, int, str]]:
+        period = drivers[key][1]
+        for index in range(max(0, length // period)):
+            yield planned(start, period, index), place, key
+
+    for now, _, key in heapq.merge(*(turns(place, key) for place, key in enumerate(drivers))):
+        yield key, drivers[key][0].turn(now)

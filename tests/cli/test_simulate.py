@@ -3,7 +3,10 @@
 import csv
 import io
 import json
+import re
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,3 +141,112 @@ def test_an_invalid_manifest_is_refused_with_its_fields(tmp_path: Path, capsys: 
     error = capsys.readouterr().err
     assert f"{file}: " in error
     assert "spec.maxReplicas" in error
+
+
+def with_budget(name: str, priority: int = 0, budget: str = "nodes") -> str:
+    """Returns the HPA of a name, which shares a budget."""
+    own = f'annotations: {{hpad.io/budget: {budget}, hpad.io/budget-priority: "{priority}"}}'
+    return WEB.replace("name: web, namespace: shop", f"name: {name}, namespace: shop, {own}")
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> tuple[str, ...]:
+    """Arguments for two HPAs that share 16 replicas; the one of the higher priority needs 12 of them for a while."""
+    file, config = tmp_path / "shop.yaml", tmp_path / "hpad.yaml"
+    file.write_text(f"{with_budget('web', 1)}---\n{with_budget('mail')}")
+    config.write_text("budgets: {nodes: {replicas: 16}, cpu: {cores: 3}}\n")
+    loads = ("--load", "web=step:from=100,to=600,at=10m,for=20m", "--load", "shop/mail=constant:500")
+    return ("simulate", str(file), "--config", str(config), *loads)
+
+
+def test_hpas_of_one_manifest_share_a_budget(shop: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*shop, "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    web, mail = found["hpas"]
+    assert (web["hpa"], mail["hpa"]) == ("shop/web", "shop/mail")
+    counts: dict[int, dict[str, int]] = defaultdict(dict)
+    for each in found["hpas"]:
+        for turn in each["turns"]:
+            counts[turn["seconds"]][each["hpa"]] = turn["desired"]
+    assert max(sum(both.values()) for both in counts.values()) == 16
+    # 600 units at half of 100 per replica are 12 replicas; mail would have 10, and has what is left of 16.
+    assert counts[25 * 60] == {"shop/web": 12, "shop/mail": 4}
+    assert counts[55 * 60] == {"shop/web": 2, "shop/mail": 10}
+    (used,) = found["budgets"]
+    assert {name: used[name] for name in ("budget", "unit", "amount", "peak")} == {
+        "budget": "nodes", "unit": "replicas", "amount": 16, "peak": 16,
+    }  # fmt: skip
+    short = [turn["seconds"] for turn in mail["turns"] if "its budget nodes" in turn["decision"]]
+    assert used["secondsShort"] == pytest.approx(max(short) + 15 - min(short), abs=1)
+
+
+def test_several_hpas_are_told_apart_in_text_and_csv(shop: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*shop, "--color", "never"]) == 0
+    text = capsys.readouterr().out
+    lines = text.splitlines()
+    assert [line for line in lines if line.startswith("HPA:")] == ["HPA:       shop/web", "HPA:       shop/mail"]
+    assert "Replicas of shop/mail" in lines
+    assert re.search(r"shop/mail +10 -> 8 +scale mail from 10 to 8: .* its budget nodes \(16 replicas\) has 8", text)
+    assert lines[-1].startswith("Budget:    nodes: at most 16 of 16 replicas held; short for 24m")
+    assert cli.main([*shop, "-o", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["hpa"] for row in rows[:4]] == ["shop/web", "shop/mail", "shop/web", "shop/mail"]
+    times = [int(row["seconds"]) for row in rows]
+    assert times == sorted(times)
+
+
+def alone(tmp_path: Path, text: str, budgets: str, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Returns what one HPA does under a load for 16 replicas, in JSON."""
+    file, config = tmp_path / "web.yaml", tmp_path / "hpad.yaml"
+    file.write_text(text)
+    config.write_text(budgets)
+    args = ("--load", "constant:800", "--for", "20m", "-o", "json")
+    assert cli.main(["simulate", str(file), "--config", str(config), *args]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_budget_of_cores_counts_the_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = alone(tmp_path, with_budget("web"), "budgets: {nodes: {cores: 3}}", capsys)
+    assert found["summary"]["highest"] == 6  # a pod requests 500m
+    assert (found["budgets"][0]["peak"], found["budgets"][0]["unit"]) == (3, "cores")
+
+
+def test_a_budget_that_the_settings_lack_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = alone(tmp_path, with_budget("web", budget="gpu"), "{}", capsys)
+    assert found["summary"]["highest"] == 16
+    assert found["notes"] == ["--config has no budget 'gpu': nothing limits this HPA here"]
+    assert "budgets" not in found
+
+
+def test_a_budget_for_other_namespaces_lets_nothing_grow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = alone(tmp_path, with_budget("web"), "budgets: {nodes: {cores: 3, namespaces: [mail]}}", capsys)
+    assert found["summary"]["highest"] == 2
+    assert "it is not for HPAs of the namespace shop" in found["turns"][5]["decision"]
+
+
+@pytest.mark.parametrize(
+    ("loads", "error"),
+    [
+        (["web=constant:1"], "the HPA shop/mail has none; --load mail=LOAD gives it one"),
+        (["wbe=constant:1"], "--load 'wbe=constant:1': there is no HPA 'wbe'; there are shop/web, shop/mail"),
+        (["web=constant", "mail=constant:1"], "'constant'"),
+        (["=constant:1"], "there is no HPA ''"),
+    ],
+)  # fmt: skip
+def test_each_hpa_needs_its_load(
+    shop: tuple[str, ...], loads: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = [part for text in loads for part in ("--load", text)]
+    assert cli.main([*shop[:4], *args]) == 2
+    assert error in capsys.readouterr().err
+
+
+def test_one_hpa_of_several_and_one_that_is_there_twice(
+    shop: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*shop[:4], "--hpa", "mail", "--load", "constant:500", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["hpa"] == "shop/mail"
+    twice = tmp_path / "twice.yaml"
+    twice.write_text(f"{WEB}---\n{WEB}")
+    assert cli.main(["simulate", str(twice), *LOAD]) == 1
+    assert "there is more than one HPA shop/web" in capsys.readouterr().err

@@ -157,6 +157,8 @@ def test_commands_of_documents_run_as_pasted(
     day = (ROOT / "config" / "backtest" / "day.csv").read_text("utf-8").splitlines(keepends=True)
     (tmp_path / "config" / "backtest" / "day.csv").write_text("".join(day[:40]))  # hours: a search of a day takes long
     monkeypatch.chdir(tmp_path)
+    for settings in blocks(ROOT / "docs" / document, "yaml"):
+        (tmp_path / "hpad.yaml").write_text(settings)
     shown = commands(ROOT / "docs" / document)
     assert shown
     for command in shown:

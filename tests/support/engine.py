@@ -194,7 +194,9 @@ class Workload:
             view = shadow.begun(view, why, self.shadow)
         elif self.shadow is not None:
             view = msgspec.structs.replace(view, history=shadow.left(view.history))
-        done = run(view, lambda _: answers, lambda count: Outcome((count,), refused), work=work, shares=shares)
+        done = run(
+            view, lambda _: answers, lambda count: Outcome((count,), refused), work=work, shares=lambda _: shares
+        )
         self.done, self.settled = done, done.settlement
         self.shadow = shadow.count_after(done.view, done.decision)
         self.history = self.settled.history

@@ -1,0 +1,202 @@
+"""What `hpad simulate` prints: the turns and figures of one HPA or more, and the budgets that they share."""
+
+import csv
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from hpad.cli import output
+from hpad.engine.budget import amount_text
+from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
+from hpad.engine.words import span
+from hpad.simulation.figures import FigureRow
+from hpad.simulation.figures import rows as figure_rows
+from hpad.simulation.outcome import SimulatedOutcome
+from hpad.simulation.sharing import BudgetUse
+
+_WIDTH: Final = 11
+
+
+class SimulatedTurn(msgspec.Struct, frozen=True):
+    """One turn as it is shown; `load` is in units per second, `ready` the number of replicas that work."""
+
+    time: str
+    seconds: int
+    load: float
+    replicas: int
+    ready: int
+    desired: int
+    decision: str
+
+
+class SimulatedHpa(msgspec.Struct, frozen=True):
+    """What an HPA did, as it is shown."""
+
+    hpa: str
+    parameters: dict[str, str]
+    turns: list[SimulatedTurn]
+    outcome: SimulatedOutcome
+    notes: list[str]
+
+
+class SharedSimulation(msgspec.Struct, frozen=True):
+    """What one or more HPAs did, and the budgets that they share."""
+
+    hpas: list[SimulatedHpa]
+    budgets: list[BudgetUse]
+
+
+def print_csv(found: SharedSimulation) -> None:
+    """Prints a line for each turn; with several HPAs the first column names them."""
+    several = len(found.hpas) > 1
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow((*(["hpa"] if several else []), *SimulatedTurn.__struct_fields__))
+    for turn, hpa in _in_time(found.hpas):
+        writer.writerow((*([hpa] if several else []), *msgspec.structs.astuple(turn)))
+
+
+def simulation_json(found: SharedSimulation, price: float | None) -> dict[str, Any]:
+    """Returns one HPA as a document of its own, several as a list; with their budgets, if they share any."""
+    hpas = [_as_json(each, price) for each in found.hpas]
+    whole: dict[str, Any] = hpas[0] if len(hpas) == 1 else {"hpas": hpas}
+    return {**whole, "budgets": [_budget_json(each) for each in found.budgets]} if found.budgets else whole
+
+
+def simulation_lines(found: SharedSimulation, start: datetime, price: float | None, *, explain: bool) -> Iterator[Line]:
+    """Yields the parameters, the counts over time, the rescales and the figures."""
+    yield from _heads(found.hpas)
+    width = min(output.width() or 100, 120)
+    for each in found.hpas:
+        yield from _graphs(each, start, width, "" if len(found.hpas) == 1 else f" of {each.hpa}")
+    yield BLANK
+    yield from _decisions(found.hpas, explain=explain)
+    yield BLANK
+    yield from figures([(each.hpa, each.outcome) for each in found.hpas], price)
+    if found.budgets:
+        yield BLANK
+    for use in found.budgets:
+        yield labelled("Budget", _used(use), width=_WIDTH)
+
+
+def _used(use: BudgetUse) -> str:
+    peak, amount = f"{use.peak / 1000:g}", amount_text(use.amount, use.unit)
+    short = f"short for {span(round(use.limited))}" if use.limited else "never short"
+    return f"{use.budget}: at most {peak} of {amount} held; {short}"
+
+
+def _budget_json(use: BudgetUse) -> dict[str, Any]:
+    return {
+        "budget": use.budget,
+        "unit": use.unit,
+        "amount": use.amount / 1000,
+        "peak": use.peak / 1000,
+        "secondsShort": round(use.limited, 3),
+    }
+
+
+def _in_time(hpas: Sequence[SimulatedHpa]) -> Iterable[tuple[SimulatedTurn, str]]:
+    """Returns the turns of all HPAs in the order of time, with the HPA of each."""
+    return sorted(((turn, each.hpa) for each in hpas for turn in each.turns), key=lambda found: found[0].seconds)
+
+
+def _heads(hpas: Sequence[SimulatedHpa]) -> Iterator[Line]:
+    """Yields what each HPA has of its own, then the parameters that all have."""
+    common = set.intersection(*(set(each.parameters.items()) for each in hpas))
+    for each in hpas:
+        yield labelled("HPA", each.hpa, width=_WIDTH)
+        yield labelled("Load", each.parameters["load"], width=_WIDTH)
+        yield from _model(each, lambda item: item not in common)
+        for note in each.notes:
+            yield labelled("Note", Span(note, WARN), width=_WIDTH)
+    yield from _model(hpas[0], common.__contains__)
+
+
+def _model(found: SimulatedHpa, of: Callable[[tuple[str, str]], bool]) -> Iterator[Line]:
+    """Yields the time and the parameters of the model that are chosen."""
+    chosen = {item[0]: item[1] for item in found.parameters.items() if item[0] != "load" and of(item)}
+    time = chosen.pop("time", None)
+    if time is not None:
+        yield labelled("Time", time, width=_WIDTH)
+    if chosen:
+        yield labelled("Model", "; ".join(f"{name} {value}" for name, value in chosen.items()), width=_WIDTH)
+
+
+def _graphs(found: SimulatedHpa, start: datetime, width: int, of: str) -> Iterator[Line]:
+    end = start + timedelta(seconds=found.outcome.seconds)
+    counts = [turn.desired * 1000 for turn in found.turns]
+    loads = [round(turn.load * 1000) for turn in found.turns]
+    whole = output.scale_of_counts(turn.desired for turn in found.turns)
+    for title, values, scale in ((f"Replicas{of}", counts, whole), (f"Load{of}, units per second", loads, None)):
+        yield BLANK
+        yield line(Span(title, QUIET))
+        yield from (line(row) for row in output.graph(values, start, end, width, scale))
+
+
+def _decisions(hpas: Sequence[SimulatedHpa], *, explain: bool) -> Iterator[Line]:
+    """Yields the table of the rescales, or of all turns."""
+    several = len(hpas) > 1
+    rows = [
+        [Span(f"+{span(turn.seconds)}"), *([Span(hpa)] if several else []), _change(turn), Span(turn.decision)]
+        for turn, hpa in _in_time(hpas)
+        if explain or turn.desired != turn.replicas
+    ]
+    if not rows:
+        yield line("No decision changes the count.")
+        return
+    heads = ("TIME", *(("HPA",) if several else ()), "REPLICAS", "DECISION")
+    yield from table([[Span(each, QUIET) for each in heads], *rows], 0)
+
+
+def _change(turn: SimulatedTurn) -> Span:
+    if turn.replicas == turn.desired:
+        return Span(str(turn.replicas))
+    return Span(f"{turn.replicas} -> {turn.desired}", GOOD)
+
+
+def figures(outcomes: Sequence[tuple[str, SimulatedOutcome]], price: float | None) -> Iterator[Line]:
+    """Yields the table of the figures of one or more runs, which are named."""
+    rows: list[list[Span]] = []
+    if len(outcomes) > 1:
+        rows.append([Span("")] + [Span(name, QUIET) for name, _ in outcomes])
+    rows += [[Span(row.label, QUIET), *(_cell(row, outcome) for _, outcome in outcomes)] for row in figure_rows(price)]
+    yield from table(rows, 0)
+
+
+def _cell(row: FigureRow, outcome: SimulatedOutcome) -> Span:
+    text = row.value(outcome)
+    return Span(text, WARN) if row.bad and text != "0" else Span(text)
+
+
+def as_json(outcome: SimulatedOutcome, price: float | None) -> dict[str, Any]:
+    """Returns the figures of a run in JSON, with the names of the API (camel case)."""
+    found: dict[str, Any] = {
+        "seconds": round(outcome.seconds, 3),
+        "reconciles": outcome.turns,
+        "rescales": len(outcome.rescales),
+        "flaps": outcome.flaps,
+        "lowest": outcome.lowest,
+        "highest": outcome.highest,
+        "replicaHours": round(outcome.replica_hours, 4),
+    }
+    if outcome.judged:
+        found |= {
+            "secondsAtMax": round(outcome.at_max, 3),
+            "secondsAboveGoal": round(outcome.above_goal, 3),
+            "replicaSecondsUnder": round(outcome.under, 3),
+            "replicaSecondsOver": round(outcome.over, 3),
+            "secondsUndecided": round(outcome.undecided, 3),
+        }
+    return found if price is None else {**found, "cost": round(outcome.cost(price), 4)}
+
+
+def _as_json(found: SimulatedHpa, price: float | None) -> dict[str, Any]:
+    return {
+        "hpa": found.hpa,
+        "parameters": found.parameters,
+        "notes": found.notes,
+        "turns": [msgspec.structs.asdict(turn) for turn in found.turns],
+        "summary": as_json(found.outcome, price),
+    }
