@@ -23,6 +23,7 @@ from hpad.engine.annotations import PLAIN
 from hpad.manifests import autoscalers, documents, hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.keda.conversion import PLACEHOLDER
+from hpad.settings.parsers import hint
 
 _EPILOG: Final = """\
 examples:
@@ -36,10 +37,11 @@ examples:
 
 A document with `kind: HorizontalPodAutoscaler` is checked as the API server of Kubernetes 1.36 checks it on creation,
 unknown fields included, in autoscaling/v1, v2beta1, v2beta2 or v2; its annotations hpad.io/… are checked as the daemon
-reads them. So is an Autoscaler (hpad.io/v1) with its options, and its queries for the sources of the configuration
-that is checked with it. A selector may also be text ("queue=orders"): files of --manifests may have it, an API server
-refuses it. A document without kind and apiVersion is checked as the daemon's configuration. If that sets the feature
-gate HPAScaleToZero, minReplicas may be 0 in all HPAs checked with it. Other Kubernetes objects are skipped.
+reads them. So is an Autoscaler (hpad.io/v1) with its options. The configuration that is checked with them must have the
+sources of an Autoscaler's queries, and the budgets that are named. A selector may also be text ("queue=orders"): files
+of --manifests may have it, an API server refuses it. A document without kind and apiVersion is checked as the daemon's
+configuration. If that sets the feature gate HPAScaleToZero, minReplicas may be 0 in all HPAs checked with it. Other
+Kubernetes objects are skipped.
 
 A value with REPLACE-ME, which hpad convert writes where it knows no value, is an error. An annotation of
 autoscaling/v1 that cannot be read is a warning: Kubernetes and hpad ignore it. So is hpad.io/scale-down-order on a
@@ -73,11 +75,14 @@ class Checked:
 
 
 class _Given(NamedTuple):
-    """What documents are checked with. `sources` are those of the configuration; None if there is none among them."""
+    """What documents are checked with. `sources`, and the names in `budgets`, are those of the configuration; None if
+    there is none among them.
+    """
 
     namespace: str
     scale_to_zero: bool
     sources: Sequence[settings.SourceSettings] | None
+    budgets: Sequence[str] | None = None
 
 
 def add_parser(commands: Any) -> None:
@@ -112,6 +117,7 @@ def run(args: argparse.Namespace) -> int:
         args.namespace,
         args.scale_to_zero or any(map(_allows_zero, configurations)),
         sources if configurations else None,
+        [name for document in configurations for name in _known_budgets(document.value)] if configurations else None,
     )
     for document in read:
         checked = _check(document, given)
@@ -171,6 +177,7 @@ def _check_hpa(document: Document, given: _Given) -> Checked:
     errors, defaulted = loaded.errors, None
     if loaded.hpa is not None:
         errors += (*annotation_errors(loaded.hpa, document.value), *_query_errors(loaded.hpa, given.sources))
+        errors += (*_budget_errors(loaded.hpa, document.value, given.budgets),)
         defaulted = _defaulted(loaded.hpa, document)
     errors += tuple(map(_unset, _placeholders(document.value)))
     warnings = (
@@ -194,6 +201,21 @@ def _query_errors(
     from hpad.sources import own_queries  # imported late, since `hpad check` of HPAs alone must start fast
 
     return own_queries.problems(hpa, sources)
+
+
+def _budget_errors(
+    hpa: v2.HorizontalPodAutoscaler, value: dict[str, Any], budgets: Sequence[str] | None
+) -> Iterator[Problem]:
+    """An error about a budget that the configuration does not have: the HPA would never grow."""
+    named = PLAIN.budget(hpa)
+    if named is not None and budgets is not None and named[0] not in budgets:
+        text = f"the configuration has no such budget{hint(named[0], tuple(budgets)) if budgets else ''}"
+        yield invalid(_place(controls.BUDGET, value), named[0], text)
+
+
+def _known_budgets(value: dict[str, Any]) -> list[str]:
+    budgets = value.get("budgets")
+    return [str(name) for name in budgets] if isinstance(budgets, dict) else []
 
 
 def _defaulted(hpa: v2.HorizontalPodAutoscaler, document: Document) -> dict[str, Any]:

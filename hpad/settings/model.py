@@ -201,19 +201,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             reloadable=True,
         ),
     ] = ()
-    hpas: Annotated[
-        tuple[of_hpas.HpaEntry, ...],
-        Setting(of_hpas.entries, "annotations for HPAs that cannot be annotated", group=None, reloadable=True),
-    ] = ()
     budgets: Annotated[
         tuple[of_budgets.SharedBudget, ...],
         Setting(
             of_budgets.budgets,
-            "budgets that HPAs share (hpad.io/budget): a name -> {replicas: 200} or {cores: 50}",
+            "what HPAs share by hpad.io/budget: a name -> a number of replicas or of cores",
             group=None,
             reloadable=True,
             written={},
         ),
+    ] = ()
+    hpas: Annotated[
+        tuple[of_hpas.HpaEntry, ...],
+        Setting(of_hpas.entries, "annotations for HPAs that cannot be annotated", group=None, reloadable=True),
     ] = ()
     listen: Annotated[
         tuple[str, int] | None,

@@ -552,3 +552,28 @@ def test_help_imports_neither_the_cluster_nor_the_plugins() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "examples:" in done.stdout
+
+
+def test_a_budget_that_the_configuration_lacks_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, configuration = tmp_path / "hpa.yaml", tmp_path / "hpad.yaml"
+    path.write_text("""apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: web
+  annotations:
+    hpad.io/budget: gpus
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  maxReplicas: 3
+""")
+    assert main(["check", str(path)]) == 0  # without a configuration it is not known
+    for budgets, more in (("{gpu: {replicas: 9}}", "; did you mean 'gpu'?"), ("{}", "")):
+        configuration.write_text(f"budgets: {budgets}\n")
+        capsys.readouterr()
+        assert main(["check", str(path), str(configuration)]) == 1
+        assert f"{path}:6: HorizontalPodAutoscaler default/web: metadata.annotations[hpad.io/budget]: " in (
+            out := capsys.readouterr().out
+        )
+        assert f"the configuration has no such budget{more}\n" in out
+    configuration.write_text("budgets: {gpus: {replicas: 9}}\n")
+    assert main(["check", str(path), str(configuration)]) == 0
