@@ -7,11 +7,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from support.replays import QUEUE, scenario
 from support.simulations import CPU, START, hpa
 
 from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.sample import PodSample
 from hpad.engine.annotations import PLAIN
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import SHADOW, Tunables
@@ -273,3 +275,25 @@ def test_an_error_names_the_file_and_the_line(tmp_path: Path) -> None:
     path = written(tmp_path / "r.jsonl", row)
     with pytest.raises(RecordingError, match=r"r\.jsonl, line 1: steps\[1\]: needs scale or scaleError"):
         list(own_history.recorded_pasts(str(path)))
+
+
+def test_values_that_leave_spare_replicas_out_are_those_of_each_replica(tmp_path: Path) -> None:
+    plain = hpa(CPU)
+    metadata = msgspec.structs.replace(plain.metadata, annotations={"hpad.io/spare": "50%"})
+    done = served(msgspec.structs.replace(plain, metadata=metadata), 20)
+    (past,) = own_history.recorded_pasts(str(written(tmp_path / "r.jsonl", recording(done))))
+    known = {each.view.now.timestamp(): each for each in done}
+    compared = 0
+    for index, time in enumerate(past.load.times):
+        last = known[max(moment for moment in known if moment <= time)]
+        usage, answer = last.decision.proposals[0].usage, last.answers[0]
+        assert usage is not None
+        assert isinstance(answer, PodSample)
+        busy = [each.value for each in answer.values.values()]
+        settled = last.view.now - timedelta(minutes=2)
+        if any(each.ready_since is None or each.ready_since > settled for each in last.view.pods):
+            continue  # a pod that starts counts as spare, whatever it uses
+        mean = 100 * sum(busy) / len(busy) / 500  # percent of the request
+        assert past.load.columns["cpu"][index] == pytest.approx(mean, abs=1)
+        compared += last.view.replicas > 2
+    assert compared >= 10

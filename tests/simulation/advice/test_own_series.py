@@ -13,7 +13,7 @@ from support.past_series import PastSeries
 from hpad.api.hpa import AUTOSCALER, HorizontalPodAutoscaler
 from hpad.lab.servers.prometheus import ABSENT, PrometheusServer
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.reading import reading
+from hpad.simulation.advice.reading import hpa_status, reading
 from hpad.simulation.history import REPLICAS
 from hpad.simulation.prometheus import QueriedPrometheus
 
@@ -121,3 +121,14 @@ def test_a_prometheus_that_does_not_scrape_hpad(server: PrometheusServer) -> Non
     past = pasts(server, other)["shop/autoscaler/other"]
     assert set(past.load.columns[REPLICAS]) == {None}
     assert past.readings["orders"].problem == "no value from the series of hpad"
+
+
+def test_values_without_spare_replicas_are_divided_by_all_of_them() -> None:
+    plain = past_hpa("web")
+    annotations = {"hpad.io/spare": "2"}
+    spared = msgspec.structs.replace(plain, metadata=msgspec.structs.replace(plain.metadata, annotations=annotations))
+    replicas = [10.0, 4.0, None, 1.0, 0.0]
+    assert hpa_status.counted(spared, replicas) == [8, 2, None, 1, 0]
+    assert hpa_status.of_each(spared, [50.0, 50.0, 50.0, 50.0, 50.0], replicas) == [40, 25, None, 50, None]
+    column: list[float | None] = [1.0, 2.0, 3.0, None, 5.0]
+    assert hpa_status.of_each(plain, column, replicas) is column

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from hpad.api.hpa import HorizontalPodAutoscaler, titled
 from hpad.api.metadata import Key
 from hpad.api.text import quoted, shown
+from hpad.engine.annotations import PLAIN
 from hpad.engine.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
 from hpad.simulation.advice.past import Column
 from hpad.simulation.advice.reading.answers import Answers
@@ -17,6 +18,23 @@ from hpad.simulation.range_query import FoundSeries, TimeGrid
 _CONDITIONS: Final = (SCALING_ACTIVE, ABLE_TO_SCALE)
 _BOUNDS_STEP: Final = 300.0
 """Seconds within which a bound that is changed and changed back may be missed."""
+
+
+def counted(hpa: HorizontalPodAutoscaler, replicas: Column) -> Column:
+    """Returns the counts without the spare replicas, which share the values that hpad reports (`hpad.io/spare`)."""
+    own = PLAIN.of(hpa).controls.spare
+    return replicas if own is None else [None if count is None else own.beneath(round(count)) for count in replicas]
+
+
+def of_each(hpa: HorizontalPodAutoscaler, column: Column, replicas: Column) -> Column:
+    """Returns what each replica shows, of values per counted replica."""
+    fewer = counted(hpa, replicas)
+    if fewer is replicas:
+        return column
+    return [
+        None if value is None or not count or part is None else value * part / count
+        for value, part, count in zip(column, fewer, replicas, strict=True)
+    ]
 
 
 class HpaStatus(NamedTuple):

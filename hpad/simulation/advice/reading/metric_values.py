@@ -10,7 +10,7 @@ from hpad.api.text import quoted
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, VALUE, CompiledMetric, compiled_spec
 from hpad.simulation.advice.past import Column, MetricReading
 from hpad.simulation.advice.reading.answers import Answers
-from hpad.simulation.advice.reading.hpa_status import StatusReader, merged
+from hpad.simulation.advice.reading.hpa_status import StatusReader, counted, merged, of_each
 from hpad.simulation.advice.reading.own_series import SOURCE, OwnSeriesReader
 from hpad.simulation.advice.reading.pod_usage import PodUsage
 from hpad.simulation.advice.reading.series import QueueExpressions, Series
@@ -63,7 +63,7 @@ class MetricReader:
     ) -> dict[Key, MetricValues]:
         """Returns the metrics of each HPA; `replicas` are the counts. A metric that fails says so."""
         found = {hpa.key: MetricValues() for hpa in hpas}
-        self._see(hpas, found, status)
+        self._see(hpas, found, replicas, status)
         left = []
         for hpa in hpas:
             for address, metric in zip(named(hpa), compiled_spec(hpa).metrics, strict=True):
@@ -82,7 +82,11 @@ class MetricReader:
         return found
 
     def _see(
-        self, hpas: Sequence[HorizontalPodAutoscaler], found: Mapping[Key, MetricValues], status: StatusReader
+        self,
+        hpas: Sequence[HorizontalPodAutoscaler],
+        found: Mapping[Key, MetricValues],
+        replicas: Mapping[Key, Column],
+        status: StatusReader,
     ) -> None:
         """Reads from the status what HPAs decided on: a rate of cAdvisor is a mean of minutes, and late."""
         of_pods = [
@@ -98,7 +102,7 @@ class MetricReader:
         for each in of_pods:
             fitting = [row for row in rows.get(each.hpa.key, ()) if _fits(row, each.metric)]
             if fitting and not _is_ambiguous(each):
-                each.values.seen[each.address] = merged(fitting)
+                each.values.seen[each.address] = of_each(each.hpa, merged(fitting), replicas[each.hpa.key])
 
     def _read(self, each: _Metric) -> None:
         """Reads a metric from elsewhere than the status, if that is possible."""
@@ -185,7 +189,9 @@ class MetricReader:
     def _keep_status(self, each: _Metric, column: Column, replicas: Column) -> None:
         source = "the status of the HPA"
         if is_total(each.metric):
-            column, source = _total(column, replicas), f"{source}, times its replicas"
+            column, source = _total(column, counted(each.hpa, replicas)), f"{source}, times its replicas"
+        else:
+            column = of_each(each.hpa, column, replicas)
         kind = _TARGET_TYPES[each.metric.kind]
         more = f",metric_name={quoted(each.metric.name)},metric_target_type={quoted(kind)}"
         expression = self._series.of("values", self._series.hpas([each.hpa.key]) + more, self._grid.step)

@@ -21,6 +21,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.api.sample import CONTAINER_RESOURCE, RESOURCE
+from hpad.engine import spare
 from hpad.engine.annotations import ACTIVATION, FALLBACK
 from hpad.engine.examine import DISABLED, Halt
 from hpad.engine.propose import Proposal
@@ -199,10 +200,11 @@ def _value(done: Reconcile, proposal: Proposal) -> float | None:
     else:
         milli = usage.value if usage.total is None else usage.total
         value = None if milli is None else milli / 1000
-    if value is None or done.view.shadow is None or is_total(metric):
+    count, counted = done.view.target_replicas, spare.counting(done.view).replicas
+    if value is None or is_total(metric) or counted == count:
         return value
-    count = done.view.target_replicas  # the shadow saw the load of so many shared by its own count
-    return value * done.view.replicas / count if count else None
+    # A shadow saw the load of the target shared by its own count; spare replicas are left out of both.
+    return value * counted / count if count else None
 
 
 def _reasons(done: Reconcile) -> frozenset[str]:

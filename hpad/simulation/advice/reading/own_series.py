@@ -14,7 +14,7 @@ from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
 from hpad.engine.stage import INVALID_METRICS, TARGET_UNREADABLE
 from hpad.simulation.advice.past import Column
 from hpad.simulation.advice.reading.answers import Answers
-from hpad.simulation.advice.reading.hpa_status import HpaStatus, StatusReader, merged
+from hpad.simulation.advice.reading.hpa_status import HpaStatus, StatusReader, counted, merged, of_each
 from hpad.simulation.advice.reading.series import EXPRESSIONS, Series, SeriesLabels
 from hpad.simulation.history import is_total, named
 from hpad.simulation.range_query import TimeGrid
@@ -68,7 +68,8 @@ class OwnSeriesReader:
         for address, metric in zip(named(hpa), compiled_spec(hpa).metrics, strict=True):
             own = [row for row in rows if row.labels.get("metric") == address]
             if own:
-                found[address] = (self._expression(hpa.key, address), _converted(metric, merged(own), replicas))
+                column = _converted(hpa, metric, merged(own), replicas)
+                found[address] = (self._expression(hpa.key, address), column)
         return found
 
     def _expression(self, key: Key, address: str) -> str:
@@ -84,12 +85,12 @@ def _known(failed: Column, replicas: Column) -> Column:
     ]
 
 
-def _converted(metric: CompiledMetric, column: Column, replicas: Column) -> Column:
+def _converted(hpa: HorizontalPodAutoscaler, metric: CompiledMetric, column: Column, replicas: Column) -> Column:
     if metric.kind == UTILIZATION:
-        return [None if value is None else 100 * value for value in column]
+        column = [None if value is None else 100 * value for value in column]
     if not is_total(metric):
-        return column
+        return of_each(hpa, column, replicas)
     return [
         None if value is None or count is None else value * max(1.0, count)
-        for value, count in zip(column, replicas, strict=True)
+        for value, count in zip(column, counted(hpa, replicas), strict=True)
     ]
