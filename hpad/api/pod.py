@@ -148,13 +148,22 @@ def other_requests(
     """
     now = [_in_force(each, applied) for each in regular]
     first = [(restartable, _in_force(each, applied)) for restartable, each in initial]
-    whole_now = None if own is None else _applied(own, applied.whole)
-    overhead = overhead if own else {}
-    if not overhead and whole_now is own and now == list(regular) and first == list(initial):
+    found = together(None if own is None else _applied(own, applied.whole), now, first)
+    overhead = {} if found[1] is None else overhead
+    if not overhead and found == together(own, regular, initial):
         return None
-    parts = [each.requests for each in now], [(restartable, each.requests) for restartable, each in first]
-    sidecars = [each for restartable, each in first if restartable]
-    return OtherRequests((*now, *sidecars), effective_requests(whole_now, *parts), overhead)
+    return OtherRequests(*found, overhead)
+
+
+def together(
+    own: Mapping[str, int] | None,
+    regular: Sequence[ContainerRequests],
+    initial: Sequence[tuple[bool, ContainerRequests]],
+) -> tuple[tuple[ContainerRequests, ...], Mapping[str, int] | None]:
+    """Returns `containers` and `pod_requests` of a Pod; the arguments are as in `other_requests`."""
+    parts = [each.requests for each in regular], [(restartable, each.requests) for restartable, each in initial]
+    sidecars = [each for restartable, each in initial if restartable]
+    return (*regular, *sidecars), effective_requests(own, *parts)
 
 
 def _in_force(container: ContainerRequests, applied: AppliedRequests) -> ContainerRequests:
@@ -244,6 +253,7 @@ def from_wire(wire: Wire) -> Pod:
     ]
     ready = next((condition for condition in status.conditions if condition.type == "Ready"), None)
     own = None if spec.resources is None else _amounts(spec.resources.requests)
+    containers, pod_requests = together(own, regular, initial)
     return Pod(
         name=wire.metadata.name,
         namespace=wire.metadata.namespace,
@@ -253,10 +263,8 @@ def from_wire(wire: Wire) -> Pod:
         start_time=status.start_time,
         ready=None if ready is None else ready.status,
         ready_since=None if ready is None else ready.last_transition_time,
-        containers=(*regular, *(sidecar for restartable, sidecar in initial if restartable)),
-        pod_requests=effective_requests(
-            own, [each.requests for each in regular], [(restartable, each.requests) for restartable, each in initial]
-        ),
+        containers=containers,
+        pod_requests=pod_requests,
         other_requests=other_requests(own, regular, initial, _applied_by(status), _amounts(spec.overhead)),
         deletion_cost=deletion_cost.of_annotations(wire.metadata.annotations or {}),
     )

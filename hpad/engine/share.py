@@ -33,7 +33,7 @@ def member(view: View, decision: Decision) -> BudgetMember:
         minimum=0 if stopped else view.min_replicas,
         held=view.replicas,
         wants=decision.desired,
-        cost=millicores(view.counted_pods),
+        cost=max(millicores(view.pods), millicores(view.counted_pods)),  # the scheduler reserves both
         asks=max(0, asks),
     )
 

@@ -210,10 +210,10 @@ def _other_requests(wire: _Pod, requests: Sequence[tuple[str, bytes]]) -> OtherR
 
 
 def _are_applied(statuses: Sequence[_ContainerStatus], requests: Sequence[tuple[str, bytes]]) -> bool:
-    """Whether the texts say so. Equal amounts may be written in two ways."""
+    """Whether the texts say so. Equal amounts may be written in two ways. Init containers that end do not count."""
     for each in statuses:  # no all(): this runs for each pod that is read
         actual = _actual(each)
-        if actual != _NONE and (each.name, actual) not in requests:
+        if actual != _NONE and (each.name, actual) not in requests and any([each.name == name for name, _ in requests]):
             return False
     return True
 
@@ -224,7 +224,11 @@ def _actual(status: _ContainerStatus | _PodStatus) -> bytes:
     return applied if applied != _NONE else bytes(status.allocated_resources)
 
 
-@kept(lambda regular, asked, actual, whole: DECODED * (sum([len(raw) for _, raw, _ in asked]) + sum(map(len, whole))))
+def _length(parts: tuple[tuple[str, bytes] | _Requests, ...]) -> int:
+    return sum([len(each[0]) + len(each[1]) for each in parts])
+
+
+@kept(lambda regular, asked, actual, whole: DECODED * (_length(asked) + _length(actual) + sum(map(len, whole))))
 def _shared_other(
     regular: int, asked: tuple[_Requests, ...], actual: tuple[tuple[str, bytes], ...], whole: tuple[bytes, bytes, bytes]
 ) -> OtherRequests | None:

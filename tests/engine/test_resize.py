@@ -10,7 +10,9 @@ from support.engine import START, Workload, resource, used
 from hpad.api import pod as pods
 from hpad.api.hpa import dec_hook
 from hpad.api.pod import Pod
+from hpad.engine.render.decision import lines
 from hpad.engine.trace.make import make_trace
+from hpad.engine.turn import Answered, AskBudget, turn
 from hpad.engine.view import Gates
 from hpad.kube.pods import pod as from_watch
 
@@ -85,9 +87,41 @@ def test_a_pod_whose_resize_is_not_in_force_says_so_in_the_explanation() -> None
     assert (second.request, second.why) == ("2", "")
 
 
+def test_a_resize_is_told_before_busier_pods() -> None:
+    web = Workload(resource("cpu", averageUtilization=50), replicas=10)
+    resized = read(RESIZES["raised, not admitted yet"][0])
+    others = [msgspec.structs.replace(read(document("2")), name=f"web-{n}") for n in range(1, 10)]
+    web.pods = [resized, *others]
+    web.reconcile(used([500, *[1000] * 9]))
+    assert web.done is not None
+    shown = "\n".join(map(str, lines(make_trace(web.done))))
+    assert "a resize to 2 is not in force" in shown
+
+
+def test_what_a_resized_pod_costs_of_a_budget_is_the_larger_request() -> None:
+    for given in (RESIZES["raised, not admitted yet"][0], RESIZES["lowered, not applied"][0]):
+        web = Workload(resource("cpu", averageUtilization=50), replicas=1, annotations={"hpad.io/budget": "gpu"})
+        web.pods = [read(given)]
+        steps = turn(web.view())
+        next(steps)
+        asked = steps.send(Answered([used([500])]))
+        assert isinstance(asked, AskBudget)
+        assert asked.own.cost == max(read(given).containers[0].requests["cpu"], 1000)
+
+
 def test_a_pod_whose_requests_are_in_force_takes_no_more_memory() -> None:
     status = {"resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}
     assert read(document("2", status)).other_requests is None
+
+
+def test_resized_pods_of_one_target_share_what_they_have_beside_the_spec() -> None:
+    first, second = (from_watch(msgspec.json.encode(RESIZES["done"][0] | {"metadata": {"name": n}})) for n in "ab")
+    assert first.value.other_requests is second.value.other_requests is None
+    first, second = (
+        from_watch(msgspec.json.encode(RESIZES["lowered, not applied"][0] | {"metadata": {"name": n}})) for n in "ab"
+    )
+    assert first.value.other_requests is not None
+    assert first.value.other_requests is second.value.other_requests
 
 
 def test_a_sidecar_is_resized_too() -> None:
@@ -97,6 +131,16 @@ def test_a_sidecar_is_resized_too() -> None:
     given["status"]["initContainerStatuses"] = [{"name": "proxy", "resources": {"requests": {"cpu": "250m"}}}]
     assert percent(given) == 40
     assert percent(given, InPlacePodVerticalScaling=False) == 25
+
+
+def test_an_init_container_that_ends_does_not_count() -> None:
+    given = document("1", init={"name": "setup", "resources": {"requests": {"cpu": "4"}}})
+    given["status"]["initContainerStatuses"] = [{"name": "setup", "resources": {"requests": {"cpu": "2"}}}]
+    assert read(given).other_requests is None
+    assert percent(given) == 50
+    given["spec"]["resources"] = {"requests": {"memory": "2Gi"}}
+    assert percent(given) == 25
+    assert percent(given, InPlacePodVerticalScaling=False) == 12
 
 
 def test_pod_level_requests_are_resized_too() -> None:

@@ -100,7 +100,7 @@ def after(record: Reconcile) -> Next | None:
         return None
     rescaled = outcome is not None and (outcome.written or view.shadow is not None)
     history = next_history(view, decision, rescaled=rescaled)
-    then = msgspec.structs.replace(view, history=history)
+    then = msgspec.structs.replace(view, history=history, pods=view.counted_pods)
     settled = rescaled and decision.desired != decision.current
     if settled:
         then = msgspec.structs.replace(then, scale=_scale(view.scale, decision.desired))

@@ -186,12 +186,12 @@ def _counts(pods: Sequence[PodTrace], omitted: int) -> str:
 
 
 def _chosen(metric: MetricTrace) -> list[PodTrace]:
-    """Returns the pods that need attention, then the busiest ones."""
+    """Returns the pods that need attention, then the busiest ones, those with a resize first."""
     others = [pod for pod in metric.pods if _lacks_request(metric, pod)]
     for group in _OTHERS:
         others += [pod for pod in metric.pods if pod.group == group and not _lacks_request(metric, pod)]
     ready = [pod for pod in metric.pods if pod.group == READY and not _lacks_request(metric, pod)]
-    return [*others[:_MOST_OTHERS], *sorted(ready, key=_value, reverse=True)[:_MOST_READY]]
+    return [*others[:_MOST_OTHERS], *sorted(ready, key=_order, reverse=True)[:_MOST_READY]]
 
 
 def _lacks_request(metric: MetricTrace, pod: PodTrace) -> bool:
@@ -204,8 +204,8 @@ def _is_utilization(metric: MetricTrace) -> bool:
     return metric.target is not None and metric.target.type == UTILIZATION
 
 
-def _value(pod: PodTrace) -> int:
-    return 0 if pod.value is None else parse_milli(pod.value)
+def _order(pod: PodTrace) -> tuple[bool, int]:
+    return bool(pod.why), 0 if pod.value is None else parse_milli(pod.value)
 
 
 def _rows(metric: MetricTrace, pods: Sequence[PodTrace]) -> list[list[Span | str]]:

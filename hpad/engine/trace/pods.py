@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from hpad.api.pod import Pod
 from hpad.api.quantity import Quantity
 from hpad.api.sample import PodSample, PodValue, Sample
@@ -47,35 +49,40 @@ def pod_traces(
     if not metric.of_pods or not isinstance(sample, PodSample):
         return PodTraces()
     if most == 0:
-        return PodTraces(omitted=len(view.counted_pods))
+        return PodTraces(omitted=len(view.pods))
+    told = view.tunables.gates.HPAPodOverheadIgnored  # if not, a request may differ by an overhead
+    written = {pod.name: pod for pod in view.pods if told and pod.other_requests is not None}
+    view = msgspec.structs.replace(view, pods=view.counted_pods)
     left_out = _left_out(view, metric)
     assumed = _assumed(view, metric, sample, usage, left_out)
     shown = _shown(view, metric, sample, left_out, most)
-    unlisted = _unlisted(view.counted_pods, sample.values)
+    unlisted = _unlisted(view.pods, sample.values)
     others = unlisted if most is None else unlisted[: most - len(shown)]
     pods = (
         *(
-            _listed(view, metric, pod, sample, assumed) if pod.name not in left_out else left_out[pod.name]
+            _resized(_listed(view, metric, pod, sample, assumed), metric, written.get(pod.name))
+            if pod.name not in left_out
+            else left_out[pod.name]
             for pod in shown
         ),
         *(_of_unlisted(name, sample.values[name]) for name in others),
     )
-    return PodTraces(pods, len(view.counted_pods) + len(unlisted) - len(pods))
+    return PodTraces(pods, len(view.pods) + len(unlisted) - len(pods))
 
 
 def _shown(
     view: View, metric: CompiledMetric, sample: PodSample, left_out: Collection[str], most: int | None
 ) -> Sequence[Pod]:
     """Returns at most that many pods in their order, ready ones only where the others leave room."""
-    if most is None or len(view.counted_pods) <= most:
-        return view.counted_pods
+    if most is None or len(view.pods) <= most:
+        return view.pods
     is_ready = [
         pod.name not in left_out
         and standing(pod, sample.values.get(pod.name), metric.is_cpu, view.now, view.tunables).group == READY
-        for pod in view.counted_pods
+        for pod in view.pods
     ]
-    ranked = sorted(range(len(view.counted_pods)), key=lambda index: (is_ready[index], index))
-    return [view.counted_pods[index] for index in sorted(ranked[:most])]
+    ranked = sorted(range(len(view.pods)), key=lambda index: (is_ready[index], index))
+    return [view.pods[index] for index in sorted(ranked[:most])]
 
 
 def _left_out(view: View, metric: CompiledMetric) -> Mapping[str, PodTrace]:
@@ -96,7 +103,7 @@ def _assumed(
     """Returns the values that stand for those of unready and missing pods."""
     if usage is None:
         return {}
-    pods = [pod for pod in view.counted_pods if pod.name not in left_out]
+    pods = [pod for pod in view.pods if pod.name not in left_out]
     values = {name: value for name, value in sample.values.items() if name not in left_out}
     groups = group(pods, values, metric.is_cpu, view.now, view.tunables)
     requested = requests(pods, metric.query) if metric.kind == UTILIZATION else {}
@@ -107,26 +114,24 @@ def _assumed(
 def _listed(view: View, metric: CompiledMetric, pod: Pod, sample: PodSample, assumed: Mapping[str, int]) -> PodTrace:
     value = sample.values.get(pod.name)
     counts = standing(pod, value, metric.is_cpu, view.now, view.tunables)
-    request = _request(metric, pod)
     return PodTrace(
         name=pod.name,
         group=counts.group,
-        why=counts.why or _resized(view, metric, pod.name, request),
+        why=counts.why,
         value=None if value is None else _quantity(value.value, metric),
-        request=request,
+        request=_request(metric, pod),
         assumed=_quantity(assumed[pod.name], metric) if pod.name in assumed else None,
         timestamp=None if value is None else value.timestamp,
         window_seconds=None if value is None else value.window.total_seconds(),
     )
 
 
-def _resized(view: View, metric: CompiledMetric, name: str, request: str | None) -> str:
-    """Says that another request counts than that of the spec; "" where it is the same."""
-    for pod in view.pods if request is not None and view.counted_pods is not view.pods else ():
-        written = _request(metric, pod) if pod.name == name and pod.other_requests is not None else request
-        if written is not None and written != request:
-            return f"a resize to {written} is not in force"
-    return ""
+def _resized(trace: PodTrace, metric: CompiledMetric, written: Pod | None) -> PodTrace:
+    """Says that another request counts than the one of the spec. `written` has that one, where the pod has others."""
+    request = None if written is None else _request(metric, written)
+    if trace.why or trace.request is None or request in (None, trace.request):
+        return trace
+    return msgspec.structs.replace(trace, why=f"a resize to {request} is not in force")
 
 
 def _lacking(view: View, metric: CompiledMetric, pod: Pod) -> PodTrace:
