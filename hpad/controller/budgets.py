@@ -235,7 +235,7 @@ class Budgets:
         scale = self._cluster.peek_scale(known.key.namespace, known.hpa.spec.scale_target_ref)
         own, held = known.member, max(self._seen(known, scale), self._granted(known))
         if own is None:
-            own = self._before_its_first_turn(known, scale)
+            own = self._before_its_first_turn(known, scale, found.unit)
             held = max(held, own.held)
         cost, last = REPLICA if found.unit == REPLICAS else known.cost, known.shown
         if last is not None and own is known.shown_of and (held, cost) == (last.held, last.cost):
@@ -252,9 +252,9 @@ class Budgets:
             return known.seen
         return scale.spec.replicas
 
-    def _before_its_first_turn(self, known: _Sharer, scale: Scale | None) -> BudgetMember:
+    def _before_its_first_turn(self, known: _Sharer, scale: Scale | None, unit: str) -> BudgetMember:
         """Returns what is known of an HPA that has had no turn here: the counts of its status, and of a lost write."""
-        if not known.cost and scale is not None and scale.pod_selector is not None:
+        if unit != REPLICAS and not known.cost and scale is not None and scale.pod_selector is not None:
             known.cost = share.millicores(self._cluster.pods.select(known.key.namespace, scale.pod_selector))
         status, pending = known.hpa.status, self._store.get(known.key).pending
         counts = (status.current_replicas, status.desired_replicas) if scale is None else ()

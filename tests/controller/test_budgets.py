@@ -24,6 +24,7 @@ from hpad.engine.view import Gates, Tunables, View
 from hpad.kube import errors
 from hpad.records import replay
 from hpad.records.encode import encode_head, encode_reconcile
+from hpad.records.redact import Redaction
 from hpad.settings.budgets import SharedBudget
 
 GPU = SharedBudget(name="gpu", replicas=20)
@@ -372,16 +373,21 @@ async def test_a_recording_has_what_was_shared_and_replays() -> None:
         def note(self, reconciled: Reconcile) -> None:
             done.append(reconciled)
 
-    world = World(sharing("a"), sharing("b"), recorder=Noted())
-    world.wants(a=15, b=15)
+    world = World(sharing("other"), sharing("web"), recorder=Noted())
+    world.wants(other=15, web=15)
     await world.advance(61)
-    of_b = [each for each in done if each.view.key.name == "b"]
-    steps = [encode_reconcile(each, new_spec=False) for each in of_b]
-    assert all(step["shares"]["members"][0]["key"] == "default/a" for step in steps)
-    scenario = msgspec.json.decode(msgspec.json.encode({**encode_head(of_b[0], "b"), "steps": steps}))
+    of_web = [each for each in done if each.view.key.name == "web"]
+    steps = [encode_reconcile(each, new_spec=False) for each in of_web]
+    assert all(step["shares"]["members"][0]["key"] == "default/other" for step in steps)
+    scenario = msgspec.json.decode(msgspec.json.encode({**encode_head(of_web[0], "web"), "steps": steps}))
     replayed = replay.replay(scenario)["steps"]
     assert all(replay.agrees(ours, step["expect"]) for ours, step in zip(replayed, steps, strict=True))
     assert [step["scaleTo"] for step in replayed if step["scaleTo"] is not None]
+    redaction = Redaction()
+    redaction.collect(scenario)
+    redacted = redaction.redact(scenario, "redacted")
+    (member,) = redacted["steps"][-1]["shares"]["members"]
+    assert member["key"] == "n1/n2"
 
 
 @in_virtual_time
