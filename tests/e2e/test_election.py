@@ -170,9 +170,10 @@ async def test_a_dry_run_does_not_take_part_in_the_election(world: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def process(kubeconfig: Path, log: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def process(kubeconfig: Path, log: Path, config: Path | None = None) -> AsyncIterator[asyncio.subprocess.Process]:
     """Runs hpad as a process, and stops it with SIGTERM."""
     flags = [f"--kubeconfig={kubeconfig}", "--sync-period=500ms", "--listen=none", "--log-format=json", *FLAGS]
+    flags += [] if config is None else [f"--config={config}"]
     with log.open("wb") as stderr:
         started = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "hpad", "run", *flags), stderr=stderr, env={**os.environ}
