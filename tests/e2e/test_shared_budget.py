@@ -57,9 +57,10 @@ async def test_a_higher_priority_takes_over_and_no_write_exceeds_the_budget(worl
     world.workload("Deployment", "high", 1)
     await world.until(lambda: held("high", "low", "other") == (18, 1, 1))
     assert all(after <= max(20, before) for before, after in zip([21, *sums], sums, strict=False))
-    limited = world.condition("low", "ScalingLimited")
-    assert limited[:2] == ("True", "BudgetLimit")
-    assert limited[2].endswith("its budget gpu (20 replicas) has 1 for it")
+    await world.until(lambda: world.condition("low", "ScalingLimited")[:2] == ("True", "BudgetLimit"))
+    await world.until(
+        lambda: world.condition("low", "ScalingLimited")[2].endswith("its budget gpu (20 replicas) has 1 for it")
+    )
     # A larger amount takes effect while hpad runs.
     larger = msgspec.structs.replace(world.daemon.settings, budgets=(SharedBudget(name="gpu", replicas=58),))
     assert await world.daemon.reload(larger) == []
@@ -77,4 +78,4 @@ async def test_the_template_of_a_sleeping_target_says_what_it_costs(tmp_path: Pa
         world.daemon.components.reconciler.budgets.clear()  # as after a restart
         depth(tmp_path, 300)
         await world.until(lambda: world.replicas("deployments", "web") == 2)
-        assert "(4 cores) has 2 for it" in world.condition("web", "ScalingLimited")[2]
+        await world.until(lambda: "(4 cores) has 2 for it" in world.condition("web", "ScalingLimited")[2])
