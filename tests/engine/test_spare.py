@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.engine import (
     Answer,
     Workload,
@@ -18,6 +20,7 @@ from support.engine import (
     series,
     used,
 )
+from support.outlook_cases import behaviors, decided
 
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample
 from hpad.engine import spare
@@ -355,3 +358,26 @@ def test_a_shadow_has_spare_replicas_of_its_own() -> None:
     assert _turn(web, kind, 8 * TARGET).desired == 9
     assert _turn(web, kind, 8 * TARGET).desired == 9
     assert (web.replicas, web.shadow) == (5, 9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(SPARES), st.integers(1, 12), st.lists(st.integers(0, 30), min_size=2, max_size=2), behaviors)
+def test_each_reading_of_the_outlook_is_exact(
+    amount: str, replicas: int, parts: list[int], behavior: dict[str, Any] | None
+) -> None:
+    """Scenario 29."""
+    names, annotations = ["queue", "requests"], {"hpad.io/spare": amount}
+    case, present = decided(
+        names, ["ready"] * replicas, 100, parts, gone=False, behavior=behavior, annotations=annotations
+    )
+    count = case.web.replicas
+    for each in case.web.outlook:
+        crossings = [case.crossing(threshold) for threshold in each.thresholds]
+        beyond = present | {name: reading for name, reading, _ in crossings}
+        if each.kind == "growth":
+            for name, reading, before in crossings:
+                assert case.eventually(present | {name: reading}) > count
+                assert case.eventually(present | {name: before}) <= count
+        elif each.kind == "shrinking":
+            assert case.eventually(beyond) < count
+            assert all(case.eventually(beyond | {name: before}) >= count for name, _, before in crossings)

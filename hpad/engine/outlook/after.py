@@ -48,7 +48,7 @@ class Next(msgspec.Struct, frozen=True):
 
     @property
     def counted(self) -> int:
-        """That count without its spare replicas: metrics ask for more or fewer than that."""
+        """That count without its spare replicas, which the metrics decide for."""
         return self.own.replicas
 
     @property
@@ -57,6 +57,16 @@ class Next(msgspec.Struct, frozen=True):
         decision = self.record.decision
         known = decision.recommendation is not None and decision.restrained is not None
         return max(0, decision.recommendation.replicas) if known and decision.recommendation is not None else None
+
+    @property
+    def more(self) -> int:
+        """The least that metrics may ask for so that the count grows."""
+        return self.counted if self.total(self.counted) > self.count else self.counted + 1
+
+    @property
+    def fewer(self) -> int:
+        """The most that metrics may ask for so that the count shrinks."""
+        return self.counted if self.total(self.counted) < self.count else self.counted - 1
 
     def total(self, recommended: int) -> int:
         """Returns the count with the spare replicas on top of what the metrics ask for."""

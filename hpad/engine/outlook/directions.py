@@ -23,9 +23,9 @@ def growing(state: Next) -> Iterator[Outlook]:
     """Yields the readings above which the count grows, unless the metrics ask for more already."""
     if state.recommended is not None and state.total(state.recommended) > state.count:
         return
-    step = after.next_step(state, state.counted + 1)
+    step = after.next_step(state, state.more)
     if step is None:
-        yield Outlook(kind=BLOCKED, text=f"cannot grow: {_block(state, state.counted + 1)}")
+        yield Outlook(kind=BLOCKED, text=f"cannot grow: {_block(state, state.more)}")
         return
     if has_policy(state):  # one metric beyond a threshold need not change the value of the policy
         return
@@ -45,9 +45,9 @@ def shrinking(state: Next) -> Iterator[Outlook]:
     """Yields the readings below which the count shrinks, unless the metrics ask for less already."""
     if state.recommended is None or state.total(state.recommended) < state.count or state.count == 0:
         return
-    step = after.next_step(state, state.counted - 1)
+    step = after.next_step(state, state.fewer)
     if step is None:
-        yield Outlook(kind=BLOCKED, text=f"cannot shrink: {_block(state, state.counted - 1)}")
+        yield Outlook(kind=BLOCKED, text=f"cannot shrink: {_block(state, state.fewer)}")
         return
     if step.replicas > state.count:  # without spec.behavior, a past recommendation makes the count grow first
         return
@@ -59,7 +59,7 @@ def shrinking(state: Next) -> Iterator[Outlook]:
         return
     crossings = []
     for index, proposal in enumerate(state.record.decision.proposals):
-        if proposal.error is not None or proposal.replicas < state.counted:
+        if proposal.error is not None or proposal.replicas <= state.fewer:
             continue
         threshold = thresholds.shrinking(state, index)
         if threshold is None:
@@ -131,7 +131,7 @@ def _obstacle(state: Next) -> str:
     replaced = [
         each
         for each in state.record.decision.proposals
-        if each.error is not None and (0 if each.ignored else each.replicas) >= state.counted
+        if each.error is not None and (0 if each.ignored else each.replicas) > state.fewer
     ]
     return f"the fallback of {names(named(state, replaced))} is in force" if replaced else ""
 

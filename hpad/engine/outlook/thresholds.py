@@ -22,32 +22,32 @@ _RELATIONS: Final = {ABOVE: "above", AT_LEAST: "at least", BELOW: "below", AT_MO
 
 
 def growth(state: Next, index: int) -> Threshold | None:
-    """Returns the threshold above which the metric asks for more than the counted replicas; None where it has none."""
+    """Returns the threshold above which the metric asks for so much that the count grows; None where it has none."""
     proposal = readings.proposals(state, index)
     if proposal is None:
         return None
-    first = first_where(lambda value: proposal(value).replicas > state.counted, *_range(state, index))
+    first = first_where(lambda value: proposal(value).replicas >= state.more, *_range(state, index))
     if not first:
         return None
     return _threshold(state, index, (ABOVE, first - 1), (AT_LEAST, first))
 
 
 def shrinking(state: Next, index: int) -> Threshold | None:
-    """Returns the threshold below which the metric asks for fewer than those; None where it has none."""
+    """Returns the threshold below which the metric asks for so little that it shrinks; None where it has none."""
     proposal = readings.proposals(state, index)
     if proposal is None:
         return None
-    first = first_where(lambda value: not _shrinks(proposal(value), state.counted), *_range(state, index))
+    first = first_where(lambda value: not _shrinks(proposal(value), state.fewer), *_range(state, index))
     if not first:
         return None
     return _threshold(state, index, (BELOW, first), (AT_MOST, first - 1))
 
 
-def _shrinks(proposal: Proposal, count: int) -> bool:
+def _shrinks(proposal: Proposal, fewer: int) -> bool:
     # With fewer ready pods than replicas, a reading little above the target proposes fewer, too: not a threshold.
     usage = proposal.usage
     above = usage is not None and usage.ratio > 1.0 and not _is_shared(proposal.metric)
-    return proposal.replicas < count and (proposal.replicas == 0 or not above)
+    return proposal.replicas <= fewer and (proposal.replicas == 0 or not above)
 
 
 def _is_shared(metric: CompiledMetric) -> bool:
