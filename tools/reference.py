@@ -129,8 +129,9 @@ _SPARE = """## Spare replicas
 `maxReplicas` apply to all replicas together.
 
 The metrics decide as without them, as if the other replicas had the whole load. So the values in status, page and
-`hpad explain` are higher than those of single pods, and so is a `Value`, which counts as shared by the ready pods. Pods
-that are missing or not ready are the spare ones: while no more of them are, the target does not grow for their sake.
+`hpad explain` are higher than those of single pods. So is a `Value`, which counts as shared by the ready pods: one that
+does not fall as they grow, such as the length of a queue, would add replicas again and again, and needs an
+`AverageValue`. Pods that are missing or not ready are spare first: up to that many, the target does not grow for them.
 """
 _CANARIES = """## Canaries
 
