@@ -162,10 +162,11 @@ budgets:
 ```
 
 Each HPA has its minimum. What is left goes to the highest `hpad.io/budget-priority` first; HPAs of one priority that
-want more than there is have it in proportion to what they want beyond their minimum. As a lower `maxReplicas`, a budget
-cuts at once, without windows and policies, but neither below the minimum nor below what `hpad.io/keep-busy` keeps. It
-never raises a count. `cores` are counted by the CPU requests of the pods: the largest pod of a target stands for all,
-and its pod template where there is none (of a custom resource, with the right to list it).
+want more than there is have it in proportion to what they want beyond their minimum, the first replica of each before
+one more of another. As a lower `maxReplicas`, a budget cuts at once, without windows and policies, but neither below
+the minimum nor below what `hpad.io/keep-busy` keeps. It never raises a count. `cores` are counted by the CPU requests
+of the pods: the largest pod of a target stands for all, and its pod template where there is none (of a custom resource,
+with the right to list it).
 
 What counts is `spec.replicas` of the targets. An HPA grows only into what the others do not hold: one of a higher
 priority first wants more, the others give that up in their next reconciles, and it grows in its own next one, about one

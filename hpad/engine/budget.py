@@ -110,9 +110,10 @@ def shares_of(amount: int, members: Iterable[BudgetMember]) -> dict[str, int]:
 
     Each has its base. What is left goes to the highest priority first. Members of one priority that want more than is
     left have it in proportion to what their metrics ask for beyond the base, and none gets more than it wants. No
-    member has fewer whole replicas than that proportion allows. The rounding prefers those that hold a replica more
-    already, so that allotments do not swing with the wants. The sum of the costs is at most the amount, unless that of
-    the bases is more. O(n log n) for n members; O(n²) where what they want limits one after the other.
+    member has fewer whole replicas than that proportion allows. The rounding prefers those that would have no replica
+    at all, then those that hold a replica more already, so that allotments do not swing with the wants. The sum of the
+    costs is at most the amount, unless that of the bases is more. O(n log n) for n members; O(n²) where what they want
+    limits one after the other.
     """
     found, left, claims = dict[str, int](), amount, defaultdict[int, list[_Claim]](list)
     for each in members:
@@ -146,24 +147,25 @@ def _divide(found: dict[str, int], claims: Sequence[_Claim], amount: int) -> int
 def _rounded(found: dict[str, int], claims: Sequence[_Claim], left: int, weights: int) -> int:
     """Gives each member the whole replicas of its proportion, and the rest to those that lose most by the rounding.
 
-    Returns the milli-units that are left.
+    First come those without any replica, whose work would wait for as long as the budget is short. Returns the
+    milli-units that are left.
     """
-    amount, ranked = left, list[tuple[int, str, _Claim, int]]()
+    amount, ranked = left, list[tuple[bool, int, str, _Claim, int]]()
     for each in claims:
         whole, part = divmod(each.weight * amount, weights)
         found[each.key] += whole
         left -= whole * each.cost
         # A replica that a member holds already weighs more than any part of one.
         loss = (part + (weights if each.held > whole else 0)) * each.cost
-        ranked.append((-loss, each.key, each, each.most - whole))
+        ranked.append((found[each.key] > 0, -loss, each.key, each, each.most - whole))
     ranked.sort()
     for most in (1, amount):  # one more for each; then replicas that are smaller than what is left
-        for index, (loss, key, each, lacks) in enumerate(ranked):
+        for index, (some, loss, key, each, lacks) in enumerate(ranked):
             more = min(most, lacks, left // each.cost)
             if more:
                 found[key] += more
                 left -= more * each.cost
-                ranked[index] = (loss, key, each, lacks - more)
+                ranked[index] = (some, loss, key, each, lacks - more)
     return left
 
 

@@ -39,6 +39,12 @@ def test_the_odd_replica_stays_where_it_is() -> None:
     assert _of(5, _member("a", 5, held=3), _member("b", 5, held=2)) == [3, 2]
 
 
+def test_one_that_woke_up_has_its_first_replica_before_another_has_one_more() -> None:
+    awake = _member("a", 20, minimum=1, held=2)
+    assert _of(2, awake, _member("b", 6)) == [1, 1]  # in proportion 1.76 and 0.24
+    assert _of(100, _member("a", 1000, held=100), _member("b", 1)) == [99, 1]
+
+
 def test_a_metric_that_moves_by_one_replica_moves_no_replica() -> None:
     for one in range(38, 43):
         assert _of(20, _member("a", one, held=10), _member("b", 40, held=10)) == [10, 10]

@@ -135,6 +135,20 @@ def test_equals_that_want_the_same_differ_by_one_at_most(number: int, replicas: 
 
 @EXAMPLES
 @given(groups, amounts)
+def test_none_is_without_a_replica_while_an_equal_one_has_more_than_its_proportion(
+    members: list[BudgetMember], amount: int
+) -> None:
+    members = [replace(each, priority=0, cost=REPLICA) for each in members]
+    found, base = shares_of(amount, members), bases(members)
+    exact = proportion(members, amount - taken(members, base))
+    if any(found[each.key] == 0 < each.wants for each in members):
+        for each in members:
+            more = found[each.key] - base[each.key] > exact[each.key]
+            assert not more or found[each.key] == 1
+
+
+@EXAMPLES
+@given(groups, amounts)
 def test_a_member_grows_only_into_what_is_free_and_never_above_its_allotment(
     members: list[BudgetMember], amount: int
 ) -> None:
