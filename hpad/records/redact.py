@@ -25,6 +25,7 @@ _RESERVED: Final = frozenset({"cpu", "memory", "in", "notin"})
 _KEPT: Final = frozenset(
     [
         "action",
+        "allocatedResources",
         "apiVersion",
         "controller",
         "currentReplicas",
@@ -33,6 +34,7 @@ _KEPT: Final = frozenset(
         "kind",
         "metricComputations",
         "operator",
+        "overhead",
         "phase",
         "policies",
         "reason",

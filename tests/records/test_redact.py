@@ -108,6 +108,34 @@ def test_no_annotation_of_a_pod_and_no_unknown_field_is_copied() -> None:
     assert '"scaleTo": 6' in text
 
 
+def test_requests_in_force_are_kept_and_their_containers_renamed() -> None:
+    """A container and a label with the text of an amount: 100m of 100m in force are 100 %, of 400m they are 25 %."""
+    wanted = [{"name": "500m", "resources": {"requests": {"cpu": "400m"}}}]
+    metadata = {"name": "web-1", "namespace": "default", "labels": {"app": "web", "size": "100m"}}
+    pod = {
+        "metadata": metadata,
+        "spec": {"containers": wanted, "overhead": {"cpu": "100m"}},
+        "status": {
+            "phase": "Running",
+            "startTime": "2026-01-01T11:00:00Z",
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T11:00:30Z"}],
+            "containerStatuses": [{"name": "500m", "allocatedResources": {"cpu": "100m"}}],
+        },
+    }
+    used = {"name": "500m", "usage": {"cpu": "100m"}}
+    usage = {"metadata": metadata, "timestamp": "2026-01-01T12:00:00Z", "window": "10s", "containers": [used]}
+    row = scenario(step(0, replicas=1, pods=[pod], podMetrics={"items": [usage]}))
+    target = {"type": "Utilization", "averageUtilization": 50}
+    row["hpa"]["spec"]["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    row["controller"] = {"featureGates": {"InPlacePodVerticalScaling": True}}
+    redaction = Redaction()
+    redaction.collect(row)
+    redacted = redaction.redact(row, "one")
+    assert "500m" not in json.dumps(redacted)
+    for each in (row, redacted):
+        assert [done["scaleTo"] for done in replay.replay(each)["steps"]] == [2]
+
+
 def test_names_in_annotations_are_replaced_and_decide_as_before() -> None:
     """60 and 20 of 10 per replica want 6 and 2: the smaller one decides. `owner` is a label and a word of a control."""
     controls = {
