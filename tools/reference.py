@@ -21,6 +21,7 @@ from hpad.engine import annotations, stage
 from hpad.lab.autoscaler import options
 from hpad.settings import TABLE, Match, OpenedQueries, SourceLimits, SourceSettings
 from hpad.settings.budgets import SharedBudget
+from hpad.settings.notify import NotifyAfter, NotifyDestination, NotifySettings
 from hpad.settings.rows import settings_in
 from hpad.telemetry import Telemetry
 from tools import api_reference, kind, sample
@@ -437,6 +438,12 @@ def _settings() -> str:
         _meanings(OpenedQueries),
         "`budgets.NAME` has either `replicas` or `cores` ([budgets](annotations.md#budgets)):",
         _meanings(SharedBudget),
+        "`notify` ([messages](../notify.md)):",
+        _meanings(NotifySettings),
+        "`notify.after`:",
+        _meanings(NotifyAfter),
+        "`notify.destinations.NAME`:",
+        _meanings(NotifyDestination),
         "`match` of a source or a route:",
         _meanings(Match),
     ]

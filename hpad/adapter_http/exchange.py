@@ -88,6 +88,7 @@ class Response(msgspec.Struct, frozen=True):
     content_type: str
     location: str
     body: bytes
+    retry_after: str = ""
 
 
 class Exchange:
@@ -128,7 +129,8 @@ class Exchange:
         except (aiohttp.ClientError, OSError) as error:
             raise RequestFailedError(f"{request.name} {failure(error)}") from None
         location = answer.headers.get("Location", "")
-        return Response(answer.status, answer.reason or "", answer.content_type, location, body)
+        later = answer.headers.get("Retry-After", "")
+        return Response(answer.status, answer.reason or "", answer.content_type, location, body, later)
 
     async def _body(self, answer: aiohttp.ClientResponse, request: Request) -> bytes:
         body, most = bytearray(), self._options.max_bytes

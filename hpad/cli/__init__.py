@@ -16,7 +16,18 @@ from hpad.cli import program
 
 COMMANDS: Final = (
     *("run", "demo", "cluster", "explain", "replay", "redact", "simulate", "backtest", "advise"),
-    *("shadow-report", "check", "convert", "sources", "adapters", "doctor", "config", "completion", "version"),
+    *(
+        "shadow-report",
+        "check",
+        "convert",
+        "sources",
+        "adapters",
+        "notify",
+        "doctor",
+        "config",
+        "completion",
+        "version",
+    ),
 )
 _DESCRIPTION: Final = """\
 Scales Kubernetes workloads as the HorizontalPodAutoscaler controller does, with metrics from the Kubernetes metrics

@@ -63,7 +63,8 @@ def _rows(entries: Sequence[tuple[str, str, Any]], store: settings.StoreSettings
     rows = {name: (row.written, "default") for name, row in settings.TABLE.items()}
     rows["store"] = (store.kind if store.path is None else f"{store.kind}:{store.path}", "default")
     for origin, name, value in entries:
-        value = _sources(value) if name == "sources" else _as_in_file(name, value)
+        own = {"sources": _sources, "notify": _notify}.get(name)
+        value = _as_in_file(name, value) if own is None else own(value)
         earlier, earlier_origin = rows[name]
         if settings.TABLE[name].setting.join is not None:
             origin = origin if earlier_origin == "default" else f"{earlier_origin}, {origin}"
@@ -89,6 +90,19 @@ def _sources(value: Mapping[str, Any]) -> dict[str, Any]:
         own = without_secrets(source.get("adapter", name), settings.of_adapter(source))
         shown[name] = {field: own.get(field, entry) for field, entry in source.items()}
     return shown
+
+
+def _notify(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The section with no more of the addresses of its destinations than the server."""
+    shown = {
+        name: {field: _server(entry) if field == "url" else entry for field, entry in destination.items()}
+        for name, destination in value.get("destinations", {}).items()
+    }
+    return {**value, "destinations": shown} if shown else dict(value)
+
+
+def _server(url: str) -> str:
+    return "/".join(url.split("/", 3)[:3])
 
 
 _EPILOG = """\

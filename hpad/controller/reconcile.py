@@ -59,11 +59,18 @@ class DecisionKeeper(Protocol):
     def forget(self, key: Key) -> None: ...
 
 
+class NoticeKeeper(ReconcileRecorder, Protocol):
+    """Tells people of reconciles. Must not wait."""
+
+    def forget(self, key: Key) -> None: ...
+
+
 class Keepers(NamedTuple):
-    """What keeps reconciles: `recorders` before the status is written, `decisions` after."""
+    """What keeps reconciles: `recorders` before the status is written, `decisions` and `notices` after."""
 
     recorders: Sequence[ReconcileRecorder] = ()
     decisions: DecisionKeeper | None = None
+    notices: NoticeKeeper | None = None
 
 
 NO_KEEPERS: Final = Keepers()
@@ -188,6 +195,8 @@ class Reconciler:
             recorder.note(done)
         acted = self._clock.monotonic()
         await self._writes.publish(driven.turn, done)
+        if self._keepers.notices is not None:
+            self._keepers.notices.note(done)
         series, now = self._telemetry.controller, self._clock.monotonic()
         report.count(series, done, driven.seconds, began, now)
         stages = TimingTrace(
@@ -211,6 +220,8 @@ class Reconciler:
         self.budgets.forget(key)
         if self._keepers.decisions is not None:
             self._keepers.decisions.forget(key)
+        if self._keepers.notices is not None:
+            self._keepers.notices.forget(key)
         self._telemetry.controller.forget(key)
         self._writes.forget(key)
 

@@ -106,6 +106,7 @@ class DaemonStatus:
         if files is not None:
             found += [files.trouble] if files.trouble else []
             found += [problem.at(file) for file, problems in files.errors.items() for problem in problems]
+        found += self._components.notices.troubles
         found += self._of_settings()
         return [text.encode("utf-8", "backslashreplace").decode() for text in found]  # file names are arbitrary bytes
 
@@ -286,6 +287,8 @@ class App:
             ordered.append(background("election", functools.partial(made.coordinator.run, self._controller_started)))
         # The last events are written after the last state, and before the Lease is released: then none may be.
         ordered.append(Component("events", stop=self._flush_events))
+        # What the last reconciles tell is sent before anything else stops.
+        ordered.append(Component("messages", start=made.notices.start, stop=made.notices.stop))
         if isinstance(made.store, persistent.PersistentStore):
             # State is read before the first decision, and saved after the last.
             keep = functools.partial(made.store.run, made.hpas.may_exist)

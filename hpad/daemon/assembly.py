@@ -2,12 +2,14 @@
 
 import asyncio
 import functools
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import structlog
 
 from hpad import __version__
+from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.controller.cluster import HpaSource
 from hpad.controller.controller import Controller
@@ -21,6 +23,7 @@ from hpad.engine import annotations
 from hpad.kube import client, cluster, watch
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.manifests import folder
+from hpad.notify.notices import Notices
 from hpad.records import recent, writer
 from hpad.records.archive import HistoryLimits
 from hpad.records.history import DecisionHistory
@@ -54,6 +57,7 @@ class Components:
     controller: Controller
     takeover: Takeover | None
     costs: CostRemoval
+    notices: Notices
 
 
 class _Given(NamedTuple):
@@ -87,6 +91,7 @@ def build(
     coordinator = _coordinator(given)
     owner: Authority = ALONE if coordinator is None else coordinator.owner
     store = _store(given, api, owner)
+    notices = Notices(settings.notify, clock, telemetry.notify)
     reconciler = Reconciler(
         options=options(settings, metrics),
         clock=clock,
@@ -94,13 +99,18 @@ def build(
         metrics=metrics,
         store=store,
         telemetry=telemetry,
-        keepers=Keepers((kept,) if recorder is None else (recorder, kept), decisions),
+        keepers=Keepers((kept,) if recorder is None else (recorder, kept), decisions, notices),
     )
     period, workers = settings.sync_period.total_seconds(), settings.workers
     controller = Controller(hpas, reconciler, telemetry, clock, period=period, workers=workers, owner=owner)
     takeover = None
     if coordinator is not None:
-        takeover = Takeover(hpas, controller, store, clock, release=decisions.release)
+
+        def release(keys: Collection[Key]) -> None:
+            decisions.release(keys)
+            notices.clear()
+
+        takeover = Takeover(hpas, controller, store, clock, release=release)
         coordinator.owner.subscribe(takeover.changed)
     return Components(
         api=api,
@@ -117,12 +127,14 @@ def build(
         controller=controller,
         takeover=takeover,
         costs=CostRemoval(watched, owner, clock, kept=kept_seconds(period)),
+        notices=notices,
     )
 
 
 def apply(settings: Settings, components: Components) -> None:
     """Applies changed settings to running components, except to the metric sources and the HTTP server."""
     components.reconciler.retune(options(settings, components.metrics))
+    components.notices.retune(settings.notify)
     components.recent.retune(seconds=settings.record_recent.total_seconds())
     period = settings.sync_period.total_seconds()
     components.controller.retune(period=period, workers=settings.workers)

@@ -14,6 +14,7 @@ import msgspec
 from hpad.engine.view import Tunables
 from hpad.settings import budgets as of_budgets
 from hpad.settings import hpas as of_hpas
+from hpad.settings import notify as of_notify
 from hpad.settings import parsers, rows
 from hpad.settings import sources as sections
 
@@ -211,6 +212,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             written={},
         ),
     ] = ()
+    notify: Annotated[
+        of_notify.NotifySettings,
+        Setting(
+            of_notify.notify,
+            "messages about HPAs over HTTP: destinations, and how long a condition lasts before it is told",
+            group=None,
+            reloadable=True,
+            written={},
+        ),
+    ] = of_notify.NotifySettings()
     hpas: Annotated[
         tuple[of_hpas.HpaEntry, ...],
         Setting(of_hpas.entries, "annotations for HPAs that cannot be annotated", group=None, reloadable=True),

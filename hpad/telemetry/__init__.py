@@ -16,6 +16,7 @@ from hpad.telemetry.series import (
     BudgetSeries,
     DecisionHistorySeries,
     ElectionSeries,
+    NotifySeries,
     ProcessSeries,
     SeriesFactory,
     SettingsSeries,
@@ -46,6 +47,7 @@ class Telemetry:
         self.decision_history = DecisionHistorySeries(make)
         self.settings = SettingsSeries(make)
         self.budgets = BudgetSeries(make)
+        self.notify = NotifySeries(make)
         self.process = ProcessSeries(make)
 
     def before_scrape(self, callback: Callable[[], None]) -> None:

@@ -243,6 +243,28 @@ class BudgetSeries:
             gauge.labels(name, unit).set(value / 1000)
 
 
+NOTIFIED: Final = ("sent", "failed", "dropped")
+
+
+class NotifySeries:
+    """The messages of `notify`."""
+
+    def __init__(self, make: SeriesFactory) -> None:
+        text = (
+            "Messages by destination: sent, failed (refused, or lost after all attempts), dropped (the queue was full)"
+        )
+        self._messages = make.counter("hpad_notify_messages", text, ["destination", "result"])
+
+    def configured(self, destination: str) -> None:
+        """Creates the series of a destination, at zero."""
+        for result in NOTIFIED:
+            self._messages.labels(destination, result)
+
+    def count(self, destination: str, result: str, number: int) -> None:
+        """Counts messages; `result` is one of NOTIFIED."""
+        self._messages.labels(destination, result).inc(number)
+
+
 class SettingsSeries:
     """The settings that are read again while hpad runs."""
 

@@ -32,6 +32,7 @@ BESIDE = {
         "hpad/engine/addresses.py",
         "hpad/engine/holds.py",
         "hpad/engine/trace/",
+        "hpad/notify/",
         "hpad/records/",
         "hpad/store/database.py",
     ),

@@ -1,0 +1,114 @@
+"""Writes messages in plain words: what happens to which HPA, since when, and what to do."""
+
+import urllib.parse
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from hpad.api.metadata import Key
+from hpad.api.text import begin, harmless
+from hpad.engine import settle, words
+from hpad.engine.brief import cause as failure
+from hpad.engine.decide import Decision
+from hpad.engine.view import Competitor
+from hpad.notify.causes import NoticeChange, NoticePhase, wanted
+from hpad.settings.notify import NotifyCause
+
+_LONGEST: Final = 600
+"""Characters of a reason, which may quote a source or the API server."""
+
+
+class Notice(msgspec.Struct, frozen=True, gc=False):
+    """One message: the HPA, what is to be told of it, and the decision that it is told of (None: this is a test).
+
+    `at` is the time of the reconcile, `target` is kind/name, `maximum` is maxReplicas at that time.
+    """
+
+    key: Key
+    at: datetime
+    change: NoticeChange
+    target: str = ""
+    maximum: int = 0
+    decision: Decision | None = None
+    outcome: settle.Outcome | None = None
+    competitors: tuple[Competitor, ...] = ()
+
+
+class NoticeText(msgspec.Struct, frozen=True):
+    """A message as text: what, why, what to do, and the address of the HPA on the page; "" where there is none."""
+
+    what: str
+    why: str = ""
+    advice: str = ""
+    link: str = ""
+
+
+_OVER: Final = {
+    NotifyCause.AT_MAX: "is no longer at its maximum",
+    NotifyCause.FAILING: "works again",
+    NotifyCause.FALLBACK: "needs its fallback no more",
+    NotifyCause.COMPETING: "is the only writer again",
+}
+_ADVICE: Final = {
+    NotifyCause.AT_MAX: "Raise maxReplicas if the cluster, and what the pods depend on, can take more.",
+    NotifyCause.FAILING: "Mend what failed; until then the count does not follow the load.",
+    NotifyCause.FALLBACK: "Mend the source of the metric; until then the fallback decides, and not the load.",
+    NotifyCause.COMPETING: "Let one alone scale it: delete the other HPA, or leave `replicas` out of what you deploy.",
+}
+
+
+def worded(notice: Notice, page: str) -> NoticeText:
+    """Returns the texts of a message. `page` is the address of hpad's page, "" for no link."""
+    change = notice.change
+    if notice.decision is None:
+        return NoticeText("This is a test: messages of hpad arrive here.", link=page)
+    link = f"{page.rstrip('/')}/#/{_path(notice.key)}" if page else ""
+    if change.phase == NoticePhase.ENDED:
+        lasted = words.span(round(change.lasted))
+        return NoticeText(f"{notice.key} {_OVER[change.cause]}, after {lasted}", link=link)
+    what, why = _begun(notice, notice.decision)
+    return NoticeText(f"{notice.key} {what}{_repeats(change)}", _short(why), _advice(notice), link)
+
+
+def _begun(notice: Notice, decision: Decision) -> tuple[str, str]:
+    """Returns what has begun, and why."""
+    change = notice.change
+    since = f"since {words.clock(change.since, notice.at)}"
+    if change.cause == NotifyCause.RESCALE:
+        what = f"was scaled from {decision.current} to {words.replicas(decision.desired)} ({notice.target})"
+        return what, settle.sentence(decision, notice.outcome)
+    if change.cause == NotifyCause.AT_MAX:
+        why = f"the metrics ask for {wanted(decision)}" if wanted(decision) > notice.maximum else ""
+        return f"has been at its maximum of {words.replicas(notice.maximum)} {since}", why
+    if change.cause == NotifyCause.FALLBACK:
+        found = [f"{each.metric.label}: {each.fallback} ({each.cause})" for each in decision.proposals if each.fallback]
+        return f"has been scaled by a fallback {since}", "; ".join(found)
+    if change.cause == NotifyCause.COMPETING:
+        return f"has not been the only writer {since}", "; ".join(map(str, notice.competitors))
+    return f"has been failing {since}", failure(decision, notice.outcome)
+
+
+def _repeats(change: NoticeChange) -> str:
+    if not change.repeats:
+        return ""
+    times = "once" if change.repeats == 1 else f"{change.repeats} times"
+    return f"; {times} more since the last message"
+
+
+def _advice(notice: Notice) -> str:
+    """Returns what to do. A command that shows more is named where there is a failure."""
+    cause, key = notice.change.cause, notice.key
+    if cause == NotifyCause.RESCALE:
+        return ""
+    shows = f" `hpad explain -n {key.namespace} {key.local}` says more."
+    return _ADVICE[cause] + (shows if cause in (NotifyCause.FAILING, NotifyCause.FALLBACK) else "")
+
+
+def _path(key: Key) -> str:
+    parts = "/".join(urllib.parse.quote(part, safe="") for part in ("hpas", key.namespace, key.name))
+    return f"{parts}?kind=Autoscaler" if key.kind else parts
+
+
+def _short(text: str) -> str:
+    return begin(harmless(text), _LONGEST)
