@@ -123,6 +123,21 @@ known of a pod whether it belongs to the target, as before its ReplicaSet is see
 and those with a `Value` fail: leaving the pod out could remove replicas. So they do where no matching pod belongs to
 the target.
 """
+_FIELDS = """## Fields of newer versions
+
+Where a server has them, these fields of an HPA say the same, and win over it: `HpadAnnotationsValid` is then
+False, with the reason `OverriddenAnnotation`. A server that does not know a field drops it, and `hpad check` warns. No
+release up to Kubernetes 1.37 has any of the three, so names and limits are those of the proposals.
+
+| field | annotation | from |
+| --- | --- | --- |
+| `spec.syncPeriodSeconds`, 3 to 3600 | `hpad.io/sync-period` | KEP-6003 |
+| `spec.selectionStrategy`: `LabelSelector` or `OwnerReference` | `hpad.io/pod-selection` | KEP-5325 |
+| `external.fallback` of a metric: `replicas`, `failureDurationSeconds` | `hpad.io/fallback: replicas:N` | KEP-5679 |
+
+The status has `fallbackStatus` and `firstFailureTime` of metrics with that fallback, and where the server counts
+generations of HPAs, as 1.37 does, `observedGeneration` in the status and in each condition.
+"""
 _SPARE = """## Spare replicas
 
 `hpad.io/spare: 2` keeps two replicas more than the metrics want, so that a pod that fails costs no start of another;
@@ -313,6 +328,10 @@ REASONS = {
     "TooManyReplicas": ("ScalingLimited", "maxReplicas applies"),
     "ScaleUpLimit": ("ScalingLimited", "a scale-up policy, or the limit of twice the count, applies"),
     "ScaleDownLimit": ("ScalingLimited", "a scale-down policy applies"),
+    "OverriddenAnnotation": (
+        "HpadAnnotationsValid",
+        "a [field of the spec](annotations.md#fields-of-newer-versions) says what an annotation says, and wins",
+    ),
     "ZeroDelayed": ("ScalingLimited", "`hpad.io/zero-after` or `hpad.io/initial-delay` keeps the last replica"),
     "BudgetLimit": ("ScalingLimited", "the budget has no more for the HPA"),
     "BusyPods": ("ScalingLimited", "`hpad.io/keep-busy` keeps pods with unfinished work"),
@@ -554,6 +573,7 @@ def _annotations() -> str:
         _METRICS,
         _METRIC_POLICIES,
         _IGNORED,
+        _FIELDS,
         _SHARED,
         _CANARIES,
         _ERRORS,

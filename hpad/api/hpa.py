@@ -79,11 +79,19 @@ class ContainerResourceMetricSource(ResourceMetricSource, frozen=True):
     container: str = msgspec.field(default_factory=str)
 
 
+class ExternalMetricFallback(_Wire, frozen=True):
+    """The replicas that stand in for a metric that has failed for that many seconds; None: 180 (KEP-5679)."""
+
+    failure_duration_seconds: int | None = None
+    replicas: int = msgspec.field(default_factory=int)
+
+
 class ExternalMetricSource(_Wire, frozen=True):
     """A metric of the type External: values that belong to no object of the cluster."""
 
     metric: MetricIdentifier = MetricIdentifier()
     target: MetricTarget = MetricTarget()
+    fallback: ExternalMetricFallback | None = None
 
 
 class MetricSpec(_Wire, frozen=True):
@@ -132,8 +140,15 @@ class OwnQuery(_Wire, frozen=True):
     parameters: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+LABEL_SELECTOR: Final = "LabelSelector"
+OWNER_REFERENCE: Final = "OwnerReference"
+"""How the pods of the target are selected (KEP-5325)."""
+
+
 class HorizontalPodAutoscalerSpec(_Wire, frozen=True, gc=True, dict=True):
-    """The spec. Its `__dict__`, which is never copied, compared or written, caches the compiled spec.
+    """The spec. `sync_period_seconds` (KEP-6003) and `selection_strategy` (KEP-5325) are fields of newer servers.
+
+    Its `__dict__`, which is never copied, compared or written, caches the compiled spec.
 
     Some fields are not of autoscaling/v2, and their names in recordings are such that no field of the API can have
     them: `refused` says why an HPA is too large to be read (`hpad.api.limits`; "": it is not). An Autoscaler may have
@@ -145,6 +160,8 @@ class HorizontalPodAutoscalerSpec(_Wire, frozen=True, gc=True, dict=True):
     max_replicas: int = msgspec.field(default_factory=int)
     metrics: tuple[MetricSpec, ...] = ()
     behavior: HorizontalPodAutoscalerBehavior | None = None
+    sync_period_seconds: int | None = None
+    selection_strategy: str = ""
     refused: str = msgspec.field(default="", name="hpad.io/refused")
     invalid: str = msgspec.field(default="", name="hpad.io/invalid")
     queries: tuple[OwnQuery, ...] = msgspec.field(default=(), name="hpad.io/queries")
@@ -187,10 +204,15 @@ class ContainerResourceMetricStatus(ResourceMetricStatus, frozen=True):
 
 
 class ExternalMetricStatus(_Wire, frozen=True):
-    """The current value of a metric of the type External."""
+    """The current value of a metric of the type External.
+
+    `fallback_status`, Normal or Fallback, and `first_failure_time` are those of a metric with a fallback (KEP-5679).
+    """
 
     metric: MetricIdentifier = msgspec.field(default_factory=MetricIdentifier)
     current: MetricValueStatus = msgspec.field(default_factory=MetricValueStatus)
+    fallback_status: str = ""
+    first_failure_time: datetime | None = None
 
 
 class MetricStatus(_Wire, frozen=True):
@@ -205,13 +227,17 @@ class MetricStatus(_Wire, frozen=True):
 
 
 class HorizontalPodAutoscalerCondition(_Wire, frozen=True):
-    """AbleToScale, ScalingActive, ScalingLimited or ScaledToZero, and since when."""
+    """AbleToScale, ScalingActive, ScalingLimited or ScaledToZero, and since when.
+
+    `observed_generation` is that of the HPA when it was set, where the server counts generations (1.37).
+    """
 
     type: str = msgspec.field(default_factory=str)
     status: str = msgspec.field(default_factory=str)
     last_transition_time: datetime | None = msgspec.field(default_factory=lambda: None)
     reason: str = ""
     message: str = ""
+    observed_generation: int | None = None
 
 
 class HorizontalPodAutoscalerStatus(_Wire, frozen=True):

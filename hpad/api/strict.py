@@ -27,7 +27,7 @@ Hint = Callable[[str, str, Any], str | None]
 
 _INT32: Final = 2**31
 _INT64: Final = 2**63
-_INT64_FIELDS: Final = frozenset({"generation", "observedGeneration"})
+_INT64_FIELDS: Final = frozenset({"generation", "observedGeneration", "failureDurationSeconds"})
 _METADATA_NOT_READ: Final = frozenset({"selfLink", "deletionGracePeriodSeconds", "finalizers", "managedFields"})
 _OF_FIELDS: Final = frozenset({"spec.options"})
 """Maps whose keys are fields to their users, so that a dot stands before a key and not brackets around it."""

@@ -17,6 +17,9 @@ MAX_PERIOD_SECONDS: Final = 1800
 _SOURCE_TYPES: Final = ("ContainerResource", "External", "Object", "Pods", "Resource")
 _SELECT_POLICIES: Final = ("Disabled", "Max", "Min")
 _POLICY_TYPES: Final = ("Percent", "Pods")
+SYNC_PERIODS: Final = (3, 3600)
+STRATEGIES: Final = (v2.LABEL_SELECTOR, v2.OWNER_REFERENCE)
+SHORTEST_FAILURE: Final = 180
 _TARGET_TYPES: Final = ("Utilization", "Value", "AverageValue")
 
 
@@ -48,6 +51,27 @@ def _spec(spec: v2.HorizontalPodAutoscalerSpec, least: int) -> Iterator[Problem]
         )
     if spec.behavior is not None:
         yield from _behavior(spec.behavior)
+    yield from _newer(spec)
+
+
+def _newer(spec: v2.HorizontalPodAutoscalerSpec) -> Iterator[Problem]:
+    """Validates fields of newer versions. Sources: KEP-6003, KEP-5325, KEP-5679."""
+    seconds, strategy = spec.sync_period_seconds, spec.selection_strategy
+    if seconds is not None and not SYNC_PERIODS[0] <= seconds <= SYNC_PERIODS[1]:
+        detail = f"must be between {SYNC_PERIODS[0]} and {SYNC_PERIODS[1]}, inclusive"
+        yield invalid("spec.syncPeriodSeconds", seconds, detail)
+    if strategy and strategy not in STRATEGIES:
+        yield not_supported("spec.selectionStrategy", strategy, STRATEGIES)
+    for index, metric in enumerate(spec.metrics):
+        fallback = None if metric.external is None else metric.external.fallback
+        if fallback is None:
+            continue
+        path, after = f"spec.metrics[{index}].external.fallback", fallback.failure_duration_seconds
+        if fallback.replicas < 1:
+            yield invalid(f"{path}.replicas", fallback.replicas, "must be greater than 0")
+        if after is not None and after < SHORTEST_FAILURE:
+            detail = f"must be greater than or equal to {SHORTEST_FAILURE}"
+            yield invalid(f"{path}.failureDurationSeconds", after, detail)
 
 
 def _reference(reference: v2.CrossVersionObjectReference, path: str, *, group_needed: bool) -> Iterator[Problem]:

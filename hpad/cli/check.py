@@ -18,7 +18,7 @@ from hpad.api.autoscaler import PREFIX
 from hpad.api.problem import Place, Problem, invalid, path_of, required
 from hpad.api.selector import LabelSelector
 from hpad.cli import output
-from hpad.engine import busy, controls
+from hpad.engine import api_fields, busy, controls
 from hpad.engine.annotations import PLAIN
 from hpad.manifests import autoscalers, documents, hpas
 from hpad.manifests.documents import Document
@@ -45,8 +45,9 @@ Kubernetes objects are skipped.
 
 A value with REPLACE-ME, which hpad convert writes where it knows no value, is an error. An annotation of
 autoscaling/v1 that cannot be read is a warning: Kubernetes and hpad ignore it. So is hpad.io/scale-down-order on a
-StatefulSet, where it has no effect, a selector of a metric that no label can match, a query of an Autoscaler that none
-of its metrics names, and a package that a source needs and this installation lacks: the one that runs hpad may have it.
+StatefulSet, where it has no effect, a field of the spec that Kubernetes up to 1.37 drops, a selector of a metric that
+no label can match, a query of an Autoscaler that none of its metrics names, and a package that a source needs and this
+installation lacks: the one that runs hpad may have it.
 The exit status is 1 if there is an error; warnings do not change it. A last line names HPAs with an External metric and
 no spec.behavior, whose replicas go on doubling on an empty queue.
 """
@@ -186,6 +187,7 @@ def _check_hpa(document: Document, given: _Given) -> Checked:
         *_unmatchable(loaded.hpa),
         *_unread_queries(loaded.hpa),
         *_zero(loaded.hpa, given),
+        *(() if loaded.hpa is None or loaded.hpa.kind == v2.AUTOSCALER else api_fields.missing(loaded.hpa.spec)),
     )
     return Checked(
         document, str(loaded), loaded.name, _placed(document, errors), defaulted, _placed(document, warnings)

@@ -19,7 +19,7 @@ from hpad.api.kept import kept
 from hpad.api.problem import Problem
 from hpad.api.quantity import QuantityError, parse_milli
 from hpad.api.text import shown, visible
-from hpad.engine import addresses, chosen_pods, controls, fallback_policy, metric_policy, schedule
+from hpad.engine import addresses, api_fields, chosen_pods, controls, fallback_policy, metric_policy, schedule
 from hpad.engine.addresses import MetricIdentity, identities
 from hpad.engine.controls import NO_CONTROLS, Controls
 from hpad.engine.fallback_policy import LAST_GOOD, Fallback, FallbackPolicy, Fallbacks
@@ -27,7 +27,7 @@ from hpad.engine.spec import CompiledMetric, compiled_spec
 
 T = TypeVar("T")
 
-FALLBACK: Final = "hpad.io/fallback"
+FALLBACK: Final = api_fields.FALLBACK
 FAILURE_DURATION: Final = "hpad.io/failure-duration-seconds"
 ACTIVATION: Final = "hpad.io/activation"
 _OF_METRICS: Final = 1 << 13
@@ -77,9 +77,9 @@ class Own(NamedTuple):
 
     @property
     def reason(self) -> str | None:
-        """The reason of the condition HpadAnnotationsValid: INVALID if any known annotation is; None without errors."""
+        """The reason of the condition HpadAnnotationsValid: that of the worst error, None without errors."""
         reasons = {error.reason for error in self.errors}
-        return INVALID if INVALID in reasons else UNKNOWN if reasons else None
+        return next((reason for reason in (INVALID, UNKNOWN, api_fields.OVERRIDDEN) if reason in reasons), None)
 
 
 NOTHING: Final = Own()
@@ -107,11 +107,13 @@ class AnnotationReader(NamedTuple):
 
     def of(self, hpa: HorizontalPodAutoscaler) -> Own:
         """Returns what the HPA sets for itself. Never raises."""
-        own = self._own(hpa)
-        if self.fallbacks is None and own is _NONE:
+        own, spec = self._own(hpa), compiled_spec(hpa)
+        if self.fallbacks is None and own is _NONE and not spec.has_fallback:
             return NOTHING
-        metrics = compiled_spec(hpa).metrics
+        metrics = spec.metrics
         found = _read(own, identities(metrics)) if own is not _NONE else NOTHING
+        if spec.has_fallback:
+            found = _with_fields(found, metrics)
         return found if self.fallbacks is None else _with_sources(found, metrics, self.fallbacks)
 
     def sync_period(self, hpa: HorizontalPodAutoscaler) -> float | None:
@@ -127,13 +129,28 @@ class AnnotationReader(NamedTuple):
         return None if found.budget is None else (found.budget, found.budget_priority or 0)
 
     def _own(self, hpa: HorizontalPodAutoscaler) -> "_Own":
-        annotations = hpa.metadata.annotations
+        annotations, by_fields = hpa.metadata.annotations, api_fields.texts(hpa)
         found = annotations if self.defaults is None else {**self.defaults(hpa), **(annotations or {})}
-        return _own(found, hpa.kind)
+        if not by_fields:
+            return _own(found, hpa.kind)
+        own = _own({**(found or {}), **by_fields}, hpa.kind)
+        return own._replace(errors=(*own.errors, *api_fields.overridden(annotations or {}, by_fields)))
 
 
 PLAIN: Final = AnnotationReader()
 """Reads annotations alone."""
+
+
+def _with_fields(found: Own, metrics: Sequence[CompiledMetric]) -> Own:
+    """Puts the fallbacks of the spec in the place of those of annotations; where there are both, that is an error."""
+    policies, errors = found.policies or (FallbackPolicy(),) * len(metrics), list(found.errors)
+    merged = []
+    for index, (policy, fallback) in enumerate(zip(policies, api_fields.fallbacks(metrics), strict=True)):
+        if fallback is not None and policy.fallback is not None:
+            text = f"spec.metrics[{index}].external.fallback says it, too, and wins: remove one of them"
+            errors.append(Problem(FALLBACK, text, reason=api_fields.OVERRIDDEN))
+        merged.append(policy if fallback is None else msgspec.structs.replace(policy, fallback=fallback))
+    return found._replace(policies=tuple(merged), errors=tuple(errors))
 
 
 def _with_sources(found: Own, metrics: Sequence[CompiledMetric], fallbacks: Fallbacks) -> Own:

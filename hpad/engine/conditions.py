@@ -35,20 +35,22 @@ FALSE = "False"
 
 
 def with_condition(
-    conditions: tuple[Condition, ...], kind: str, status: str, reason: str, message: str, now: datetime
+    conditions: tuple[Condition, ...], made: Condition, now: datetime
 ) -> tuple[Condition, ...]:
-    """Returns the conditions with one of them set; `last_transition_time` changes only with the status.
+    """Returns the conditions with one of them set; its time of transition changes only with its status.
 
     Source: Kubernetes 1.36, horizontal.go: setConditionInList.
     """
     for index, condition in enumerate(conditions):
-        if condition.type == kind:
-            if condition.reason == reason and condition.message == message and condition.status == status:
+        if condition.type == made.type:
+            since = condition.last_transition_time if condition.status == made.status else now
+            if (condition.reason, condition.message, condition.status, condition.observed_generation) == (
+                made.reason, made.message, made.status, made.observed_generation,
+            ):  # fmt: skip
                 return conditions
-            since = condition.last_transition_time if condition.status == status else now
-            changed = Condition(kind, status, since, reason, message)
+            changed = msgspec.structs.replace(made, last_transition_time=since)
             return (*conditions[:index], changed, *conditions[index + 1 :])
-    return (*conditions, Condition(kind, status, now, reason, message))
+    return (*conditions, msgspec.structs.replace(made, last_transition_time=now))
 
 
 def without_condition(conditions: tuple[Condition, ...], kind: str) -> tuple[Condition, ...]:

@@ -32,6 +32,7 @@ BUSY_METRIC: Final = f"{PREFIX}busy-metric"
 ORDER: Final = f"{PREFIX}scale-down-order"
 MODE: Final = f"{PREFIX}mode"
 ZERO_AFTER: Final = f"{PREFIX}zero-after"
+POD_SELECTION: Final = f"{PREFIX}pod-selection"
 INITIAL_DELAY: Final = f"{PREFIX}initial-delay"
 SPARE: Final = f"{PREFIX}spare"
 PODS: Final = f"{PREFIX}pods"
@@ -45,8 +46,9 @@ PAUSED: Final = "paused"
 _MODES: Final = (ACTIVE, IN_SHADOW, PAUSED)
 IDLE_FIRST: Final = "idle-first"
 _ORDERS: Final = ("default", IDLE_FIRST)
+SELECTOR: Final = "selector"
 OWNER: Final = "owner"
-_POD_SELECTIONS: Final = ("selector", OWNER)
+_POD_SELECTIONS: Final = (SELECTOR, OWNER)
 _MOST_CONTAINERS: Final = 100
 _LONGEST_CONTAINERS: Final = 65 * _MOST_CONTAINERS
 _LONGEST_PERIOD: Final = timedelta(hours=24)
@@ -261,7 +263,7 @@ CONTROLS: Final[dict[str, _Control]] = {
     METRIC_POLICY: _Control("metric_policy", expression.parse, expression.LONGEST),
     f"{PREFIX}ignore-containers": _Control("ignored_containers", _containers, _LONGEST_CONTAINERS),
     SYNC_PERIOD: _Control("sync_period", _between(*_SYNC_PERIODS)),
-    f"{PREFIX}pod-selection": _Control("pod_selection", _pod_selection),
+    POD_SELECTION: _Control("pod_selection", _pod_selection),
     ORDER: _Control("scale_down_order", _order),
     f"{PREFIX}keep-busy": _Control("keep_busy", _truth),
     BUSY_METRIC: _Control("busy_metric", _busy_metric, _LONGEST_BUSY_METRIC),

@@ -38,15 +38,17 @@ _OWN: Final = frozenset(
 
 
 class Draft(msgspec.Struct):
-    """The conditions and events of a settlement while it is built."""
+    """The conditions and events of a settlement while it is built. `generation` is that of the HPA, if it has one."""
 
     conditions: tuple[Condition, ...]
     events: list[Event]
     now: datetime
+    generation: int | None = None
 
     def condition(self, kind: str, status: str, reason: str, message: str) -> None:
         message = begin(message, _LONGEST_MESSAGE)
-        self.conditions = with_condition(self.conditions, kind, status, reason, message, self.now)
+        made = Condition(kind, status, None, reason, message, self.generation)
+        self.conditions = with_condition(self.conditions, made, self.now)
 
     def warn(self, reason: str, message: str, detail: str = "") -> None:
         self.events.append(Event(WARNING, reason, begin(message, _LONGEST_MESSAGE), detail))

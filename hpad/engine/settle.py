@@ -9,7 +9,8 @@ from datetime import datetime
 
 import msgspec
 
-from hpad.api.hpa import AUTOSCALER, HorizontalPodAutoscalerStatus
+from hpad.api.hpa import ExternalMetricStatus, HorizontalPodAutoscalerStatus, MetricStatus
+from hpad.api.sample import EXTERNAL
 from hpad.engine import marks, zero
 from hpad.engine.conditions import (
     ABLE_TO_SCALE,
@@ -29,7 +30,7 @@ from hpad.engine.conditions import (
 )
 from hpad.engine.decide import Decision
 from hpad.engine.examine import DISABLED, UNREACHABLE, Halt
-from hpad.engine.history import History, PastRecommendation, Rescale
+from hpad.engine.history import History, LastSample, PastRecommendation, Rescale
 from hpad.engine.marks import Draft
 from hpad.engine.propose import Proposal, metric_status
 from hpad.engine.recommend import last_samples
@@ -103,7 +104,8 @@ def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlemen
     """
     if (decision.scale_to is None) != (outcome is None):
         raise ValueError(f"decision ({decision}) and outcome ({outcome}) do not belong together")
-    draft = Draft(view.hpa.status.conditions, [], truncated_to_seconds(view.now))
+    generation = view.hpa.metadata.generation or None
+    draft = Draft(view.hpa.status.conditions, [], truncated_to_seconds(view.now), generation)
     # Before SucceededGetScale, and with the metrics and counts of the previous status: nothing is known of the target.
     if isinstance(decision.verdict, Halt) and decision.verdict.kind == UNREACHABLE:
         return _unreachable(view, draft, decision, decision.verdict)
@@ -135,7 +137,7 @@ def _unreachable(view: View, draft: Draft, decision: Decision, verdict: Halt) ->
     draft.condition(ABLE_TO_SCALE, FALSE, verdict.reason, verdict.message)
     draft.warn(verdict.event, verdict.text)
     marks.mark_own(view, draft, None)
-    observed = _observed(view, view.hpa.status.observed_generation)
+    observed = draft.generation or view.hpa.status.observed_generation
     status = msgspec.structs.replace(view.hpa.status, conditions=draft.conditions, observed_generation=observed)
     return Settlement(
         status=status,
@@ -287,9 +289,9 @@ def _settlement(
 ) -> Settlement:
     """Closes with a new status; currentMetrics is null where no metric was measured."""
     marks.mark_own(view, draft, decision.desired)
-    metrics = tuple(map(metric_status, decision.proposals)) if decision.recommendation is not None else None
+    metrics = _metrics(view, decision) if decision.recommendation is not None else None
     status = HorizontalPodAutoscalerStatus(
-        observed_generation=_observed(view, None),
+        observed_generation=draft.generation,
         last_scale_time=draft.now if rescaled else view.hpa.status.last_scale_time,
         current_replicas=decision.current,
         desired_replicas=desired,
@@ -313,9 +315,26 @@ def _settlement(
     )
 
 
-def _observed(view: View, of_hpa: int | None) -> int | None:
-    """Returns the generation that an Autoscaler reports; the built-in controller reports none for HPAs."""
-    return view.hpa.metadata.generation or None if view.hpa.kind == AUTOSCALER else of_hpa
+def _metrics(view: View, decision: Decision) -> tuple[MetricStatus, ...]:
+    """Returns currentMetrics; a metric whose spec has a fallback says whether that stands in for it (KEP-5679)."""
+    found = tuple(map(metric_status, decision.proposals))
+    if not view.spec.has_fallback:
+        return found
+    known = last_samples(view, decision.proposals)
+    return tuple([_with_fallback(*each) for each in zip(found, decision.proposals, known, strict=True)])
+
+
+def _with_fallback(status: MetricStatus, proposal: Proposal, known: LastSample) -> MetricStatus:
+    spec = proposal.metric.spec.external
+    if spec is None or spec.fallback is None:
+        return status
+    since = known.failing_since
+    external = msgspec.structs.replace(
+        status.external or ExternalMetricStatus(spec.metric),
+        fallback_status="Fallback" if proposal.fallback else "Normal",
+        first_failure_time=None if since is None else truncated_to_seconds(since),
+    )
+    return msgspec.structs.replace(status, type=EXTERNAL, external=external)
 
 
 def _real(status: HorizontalPodAutoscalerStatus, shadow: Shadow) -> HorizontalPodAutoscalerStatus:

@@ -342,8 +342,8 @@ class CompiledSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     `target_id` is the target as group/kind/name, which is the same in all versions of its API. `version_error` is the
     error in the target's apiVersion, or None. `has_object_or_external`: a metric exists that has a value without pods.
-    `bounds` are those without a schedule. `refused` is why the HPA is too large to be read ("": it is not),
-    `invalid` what is wrong with an Autoscaler.
+    `bounds` are those without a schedule. `has_fallback`: the spec of a metric has one (KEP-5679). `refused` is why the
+    HPA is too large to be read ("": it is not), `invalid` what is wrong with an Autoscaler.
     """
 
     key: Key
@@ -356,6 +356,7 @@ class CompiledSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     behavior: CompiledBehavior | None
     has_object_or_external: bool
     bounds: Bounds
+    has_fallback: bool = False
     refused: str = ""
     invalid: str = ""
 
@@ -425,6 +426,7 @@ def _compile(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
         behavior=compile_behavior(spec.behavior),
         has_object_or_external=any(metric.type in (OBJECT, EXTERNAL) for metric in spec.metrics),
         bounds=_bounds(minimum, spec.max_replicas),
+        has_fallback=any(each.external is not None and each.external.fallback is not None for each in spec.metrics),
         refused=spec.refused,
         invalid=spec.invalid,
     )

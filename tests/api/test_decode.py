@@ -52,7 +52,7 @@ def test_the_error_for_an_unknown_field_suggests_the_most_similar_one() -> None:
 
 
 def test_the_error_for_an_unknown_field_lists_all_fields_if_none_is_similar() -> None:
-    assert only_error(document(x=1)).endswith("known here: scaleTargetRef, minReplicas, maxReplicas, metrics, behavior")
+    assert only_error(document(x=1)).endswith("metrics, behavior, syncPeriodSeconds, selectionStrategy")
 
 
 def test_the_known_fields_are_read_beside_an_unknown_one() -> None:

@@ -77,6 +77,8 @@ BOUNDS: Final[Mapping[str, Schema]] = {
     ),
     "AutoscalerSpec.minReplicas": {**_COUNT, "minimum": 0},
     "AutoscalerSpec.maxReplicas": _COUNT,
+    "AutoscalerSpec.syncPeriodSeconds": dict(zip(("minimum", "maximum"), validation.SYNC_PERIODS, strict=True)),
+    "AutoscalerSpec.selectionStrategy": {"enum": list(validation.STRATEGIES)},
     "AutoscalerSpec.metrics": {"maxItems": limits.METRICS, "x-kubernetes-list-type": "atomic"},
     "AutoscalerSpec.queries": {
         "maxItems": _MOST_QUERIES,
@@ -110,6 +112,8 @@ BOUNDS: Final[Mapping[str, Schema]] = {
     "ExternalMetricSource.target": _rules(
         _rule("has(self.value) != has(self.averageValue)", _ONE_OF.format("value", "averageValue"))
     ),
+    "ExternalMetricFallback.replicas": _COUNT,
+    "ExternalMetricFallback.failureDurationSeconds": {"format": "int64", "minimum": validation.SHORTEST_FAILURE},
     "MetricIdentifier.name": _PART_OF_URL,
     "MetricIdentifier.selector": {"x-kubernetes-map-type": "atomic"},
     "LabelSelector.matchLabels": {"maxProperties": selector_syntax.MOST_REQUIREMENTS},
@@ -141,6 +145,7 @@ BOUNDS: Final[Mapping[str, Schema]] = {
     "AutoscalerStatus.observedGeneration": {"format": "int64"},
     "AutoscalerStatus.currentMetrics": {"x-kubernetes-list-type": "atomic"},
     "AutoscalerStatus.conditions": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    "HorizontalPodAutoscalerCondition.observedGeneration": {"format": "int64"},
     "HorizontalPodAutoscalerCondition.status": {"enum": ["True", "False", "Unknown"]},
 }
 """Bounds by TYPE.FIELD, and rules over the fields of a type by TYPE."""

@@ -1,0 +1,89 @@
+"""Fields of newer Kubernetes versions that say what an annotation of hpad says on all versions.
+
+| field | annotation | source |
+| --- | --- | --- |
+| `spec.syncPeriodSeconds` | `hpad.io/sync-period` | KEP-6003, alpha, aimed at Kubernetes 1.38 |
+| `spec.selectionStrategy` | `hpad.io/pod-selection` | KEP-5325, in no release yet |
+| `spec.metrics[].external.fallback` | `hpad.io/fallback`, `hpad.io/failure-duration-seconds` | KEP-5679, in none yet |
+
+A server that does not know a field drops it. Where a field and the annotation are both there, the field wins.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+
+from hpad.api.autoscaler import PREFIX
+from hpad.api.hpa import OWNER_REFERENCE, ExternalMetricFallback, HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec
+from hpad.api.problem import Problem
+from hpad.engine import controls, fallback_policy
+from hpad.engine.controls import OWNER, SELECTOR
+from hpad.engine.fallback_policy import Fallback
+from hpad.engine.spec import CompiledMetric
+
+OVERRIDDEN: Final = "OverriddenAnnotation"
+"""The reason of HpadAnnotationsValid for an annotation beside the field that says the same."""
+FALLBACK: Final = f"{PREFIX}fallback"
+_NOTHING: Final[Mapping[str, str]] = {}
+_SYNC_PERIOD: Final = "spec.syncPeriodSeconds"
+_STRATEGY: Final = "spec.selectionStrategy"
+FIELDS: Final[Mapping[str, str]] = {_SYNC_PERIOD: controls.SYNC_PERIOD, _STRATEGY: controls.POD_SELECTION}
+"""The annotation of each field of the spec."""
+
+
+def texts(hpa: HorizontalPodAutoscaler) -> Mapping[str, str]:
+    """Returns the annotations that the fields of the spec stand for. Nearly all HPAs have none."""
+    spec = hpa.spec
+    if spec.sync_period_seconds is None and not spec.selection_strategy:
+        return _NOTHING
+    found: dict[str, str] = {}
+    if spec.sync_period_seconds is not None:
+        found[controls.SYNC_PERIOD] = f"{spec.sync_period_seconds}s"
+    if spec.selection_strategy:
+        found[controls.POD_SELECTION] = OWNER if spec.selection_strategy == OWNER_REFERENCE else SELECTOR
+    return found
+
+
+def overridden(given: Mapping[str, str], by_fields: Mapping[str, str]) -> list[Problem]:
+    """Returns a problem for each annotation that is given beside its field."""
+    return [
+        Problem(annotation, f"{field} says it, too, and wins: remove one of them", reason=OVERRIDDEN)
+        for field, annotation in FIELDS.items()
+        if annotation in given and annotation in by_fields
+    ]
+
+
+def fallbacks(metrics: Sequence[CompiledMetric]) -> tuple[Fallback | None, ...]:
+    """Returns the fallback that the spec of each metric has."""
+    return tuple([_fallback(_of(metric)) for metric in metrics])
+
+
+def has_fallback(metric: CompiledMetric) -> bool:
+    """Whether the spec of the metric has a fallback."""
+    return _of(metric) is not None
+
+
+def missing(spec: HorizontalPodAutoscalerSpec) -> list[Problem]:
+    """Returns what to write for servers without the fields that the spec has."""
+    found = [(_SYNC_PERIOD, controls.SYNC_PERIOD)] if spec.sync_period_seconds is not None else []
+    if spec.selection_strategy:
+        found.append((_STRATEGY, controls.POD_SELECTION))
+    for index, metric in enumerate(spec.metrics):
+        if metric.external is not None and metric.external.fallback is not None:
+            found.append((f"spec.metrics[{index}].external.fallback", FALLBACK))
+    return [
+        Problem(field, f"{field}: Kubernetes up to 1.37 drops this field; there the annotation {annotation} says it")
+        for field, annotation in found
+    ]
+
+
+def _of(metric: CompiledMetric) -> ExternalMetricFallback | None:
+    return None if metric.spec.external is None else metric.spec.external.fallback
+
+
+def _fallback(field: ExternalMetricFallback | None) -> Fallback | None:
+    if field is None:
+        return None
+    seconds = field.failure_duration_seconds
+    after = fallback_policy.DEFAULT_AFTER if seconds is None else timedelta(seconds=seconds)
+    return Fallback(kind=fallback_policy.REPLICAS, replicas=field.replicas, after=after)
