@@ -34,9 +34,7 @@ TRUE = "True"
 FALSE = "False"
 
 
-def with_condition(
-    conditions: tuple[Condition, ...], made: Condition, now: datetime
-) -> tuple[Condition, ...]:
+def with_condition(conditions: tuple[Condition, ...], made: Condition, now: datetime) -> tuple[Condition, ...]:
     """Returns the conditions with one of them set; its time of transition changes only with its status.
 
     Source: Kubernetes 1.36, horizontal.go: setConditionInList.

@@ -170,10 +170,11 @@ def _is_too_large(wire: _Pod) -> bool:
     statuses: tuple[_ContainerStatus | _PodStatus, ...] = (
         status, *status.container_statuses, *status.init_container_statuses
     )  # fmt: skip
-    pieces = [spec.resources.requests, spec.overhead, *(each.resources.requests for each in both)]
-    pieces += [raw for each in statuses for raw in (each.resources.requests, each.allocated_resources)]
-    most = max(len(both), len(statuses) - 1)
-    return most > _MOST_CONTAINERS or sum(map(len, pieces)) > 2 * _LONGEST_REQUESTS
+    asked = [spec.resources.requests, spec.overhead, *(each.resources.requests for each in both)]
+    applied = [raw for each in statuses for raw in (each.resources.requests, each.allocated_resources)]
+    if max(len(both), len(statuses) - 1) > _MOST_CONTAINERS:
+        return True
+    return max(sum(map(len, asked)), sum(map(len, applied))) > _LONGEST_REQUESTS
 
 
 def _pod_requests(spec: _PodSpec) -> Mapping[str, int] | None:
