@@ -237,7 +237,9 @@ def _ignored_annotations(value: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _without_effect(hpa: v2.HorizontalPodAutoscaler | None, value: dict[str, Any]) -> Iterator[Problem]:
-    """Warnings about idle-first on a StatefulSet, which removes its pods by ordinal, and about too many spare ones."""
+    """Warnings about idle-first on a StatefulSet, which removes its pods by ordinal, about too many spare ones, and
+    about a priority without a budget.
+    """
     named = {} if hpa is None else hpa.metadata.annotations or {}
     if hpa is None or not named:
         return
@@ -245,6 +247,9 @@ def _without_effect(hpa: v2.HorizontalPodAutoscaler | None, value: dict[str, Any
     if controls.ORDER in named and own.idle_first and busy.by_ordinal(hpa):
         text = "has no effect: a StatefulSet removes the pod with the highest ordinal"
         yield invalid(_place(controls.ORDER, value), named[controls.ORDER], text)
+    if controls.PRIORITY in named and controls.BUDGET not in named:
+        text = f"has no effect without {controls.BUDGET}, unless the configuration gives the HPA one"
+        yield invalid(_place(controls.PRIORITY, value), named[controls.PRIORITY], text)
     most = hpa.spec.max_replicas
     if own.spare is not None and own.spare.on(1) > most:
         text = f"leaves the metrics no choice: with one replica that they want there would be {own.spare.on(1)}"

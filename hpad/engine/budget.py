@@ -89,7 +89,7 @@ class Budgeted(
     def holding(self) -> str:
         """The clause that says what the budget has for the HPA."""
         if self.allotment is None:
-            return self.error
+            return f"it is unknown what its budget {self.budget} has for it: {self.error}"
         text = f"its budget {self.budget} ({self.amount}) has {self.allotment} for it"
         waits = min(self.wanted, self.allotment) - self.replicas
         return f"{text}, and others still hold {waits} of them" if waits > 0 else text

@@ -575,5 +575,9 @@ spec:
             out := capsys.readouterr().out
         )
         assert f"the configuration has no such budget{more}\n" in out
+    path.write_text(path.read_text().replace("hpad.io/budget: gpus", 'hpad.io/budget-priority: "2"'))
+    assert main(["check", str(path)]) == 0
+    assert "warning: metadata.annotations[hpad.io/budget-priority]: " in capsys.readouterr().out
+    path.write_text(path.read_text().replace('hpad.io/budget-priority: "2"', "hpad.io/budget: gpus"))
     configuration.write_text("budgets: {gpus: {replicas: 9}}\n")
     assert main(["check", str(path), str(configuration)]) == 0

@@ -97,7 +97,10 @@ def test_an_unknown_budget_lets_nothing_grow() -> None:
     condition = web.condition(WITHIN_BUDGET)
     assert (condition.status, condition.reason) == ("False", "BudgetUnknown")
     assert condition.message == "budget gpu: the settings have no such budget; there are none"
-    assert web.outlook[0].text == "grows towards 9 once the budget gpu is known"
+    said = "what the budget gpu has for it: the settings have no such budget; there are none"
+    assert web.outlook[0].text == f"grows towards 9 once it is known {said}"
+    limited = web.condition(SCALING_LIMITED).message
+    assert limited == f"the desired replica count is 9, but it is unknown {said.replace('the budget', 'its budget')}"
     down = workload(5, behavior=FAST)
     assert decided(down, 20, unknown).scale_to == 2
 

@@ -61,8 +61,10 @@ def outlook(record: Reconcile) -> tuple[Outlook, ...]:
 
 def _shared(found: Budgeted) -> Outlook:
     """Returns what keeps the count below what the metrics and limits ask for."""
-    when = "is known" if found.allotment is None else "has room: others shrink, or its amount is raised"
-    text = f"grows towards {found.wanted} once the budget {found.budget} {when}"
+    when = f"the budget {found.budget} has room: others shrink, or its amount is raised"
+    if found.allotment is None:
+        when = f"it is known what the budget {found.budget} has for it: {found.error}"
+    text = f"grows towards {found.wanted} once {when}"
     return Outlook(kind=BLOCKED, text=text, replicas=found.wanted)
 
 
