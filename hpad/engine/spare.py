@@ -126,8 +126,9 @@ def _of_fewer(measured: _Measured, spares: Collection[str]) -> Answer:
     if metric.kind != VALUE or not after or isinstance(answer, AdapterError):
         return answer
     if isinstance(answer, ObjectSample):
-        return replace(answer, value=_times(answer.value, before, after))
-    return replace(answer, values=tuple([_times(value, before, after) for value in answer.values]))
+        return replace(answer, value=answer.value * before // after)
+    # Rounded down: a thousandth more at a whole count would be a replica more.
+    return replace(answer, values=tuple([value * before // after for value in answer.values]))
 
 
 def _shared(sample: PodSample, usable: Mapping[str, PodValue], spares: Collection[str]) -> PodSample:
@@ -141,8 +142,3 @@ def _shared(sample: PodSample, usable: Mapping[str, PodValue], spares: Collectio
             own = values[name]
             values[name] = PodValue(own.value + each + (index < odd), own.timestamp, own.window)
     return replace(sample, values=values)
-
-
-def _times(value: int, before: int, after: int) -> int:
-    """Returns the value times before / after, to the nearest integer."""
-    return (2 * value * before + after) // (2 * after)

@@ -236,6 +236,12 @@ def test_nothing_shrinks_while_a_metric_fails(amount: str) -> None:
     assert decision.desired >= 3
 
 
+def test_a_value_that_no_thousandth_divides_is_not_rounded_up_to_a_replica_more() -> None:
+    for name in ("external-value", "object-value"):
+        web = _world(KINDS[name], 22, annotations={"spare": "15"})
+        assert web.reconcile(KINDS[name].answer(22 * TARGET, 22), after=15).proposals[0].replicas == 22
+
+
 def test_pods_that_no_metric_is_about_are_neither_spare_nor_heirs() -> None:
     """Canaries on top of eleven replicas, of which one is spare, as with the traffic routing of Argo Rollouts."""
     web = Workload(
