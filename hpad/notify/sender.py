@@ -108,7 +108,13 @@ class NoticeSender:
             while await self._next():
                 most = most_at_once(self.destination.form)
                 batch = [self._waiting[index] for index in range(min(most, len(self._waiting)))]
-                sent = await self._deliver(exchange, batch)
+                try:
+                    sent = await self._deliver(exchange, batch)
+                except Exception as error:  # noqa: BLE001  # a bug about one message must not end all messages
+                    # Without its text, which may hold the address.
+                    name, kind = self.destination.name, type(error).__name__
+                    self._log.error("bug: a message could not be sent", destination=name, error=kind)
+                    sent = False
                 # Not before: what is being sent when hpad stops counts as waiting.
                 for _ in batch:
                     self._waiting.popleft()
@@ -127,12 +133,7 @@ class NoticeSender:
 
     async def _deliver(self, exchange: Exchange, batch: list[Notice]) -> bool:
         """Sends messages in at most `1 + len(PAUSES)` attempts; returns whether that succeeded."""
-        name = self.destination.name
-        try:
-            content = body(self.destination.form, batch, self.sender)
-        except Exception:  # noqa: BLE001  # a bug in the words of one message must not end all messages
-            self._log.exception("bug: a message could not be written", destination=name)
-            return False
+        name, content = self.destination.name, body(self.destination.form, batch, self.sender)
         for pause in (*PAUSES, None):
             try:
                 await self._post(exchange, content)

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 import yaml
 from aiohttp import web
+from e2e.test_election import QUICK
 from e2e.test_zero import DEPTH, NOW, depth
 from support.http_stub import serving
 
@@ -144,6 +145,26 @@ async def test_a_reload_of_the_section(inbox: Inbox, world: Any, tmp_path: Path)
     assert await daemon.reload(msgspec.structs.replace(daemon.settings, notify=notify({}))) == []
     assert daemon.components.notices._known == {}
     assert 'hpad_notify_messages_total{destination="ops",result="sent"}' in await world.exposed("hpad_notify_messages")
+
+
+async def test_a_new_leader_tells_what_still_holds_once_it_has_lasted_for_it(
+    inbox: Inbox, world: Any, tmp_path: Path
+) -> None:
+    world.workload("Deployment", "web", 4)
+    world.hpa("web", maxReplicas=4, metrics=DEPTH, behavior=NOW)
+    fields = {"sources": depth(tmp_path, 90), "election": QUICK, "notify": notify(inbox.section(tmp_path))}
+    first = await world.hpad(**fields)
+    await inbox.text("has been at its maximum")
+    second = await world.hpad(**fields)
+    await world.periods(8)
+    assert second.components.notices._known == {}
+    assert len(inbox.texts) == 1  # the standby tells nothing
+    await first.stop()
+    await inbox.until(lambda: len(inbox.texts) == 2)
+    assert second.components.coordinator.owner.leading
+    # What the former leader knew is gone, should it lead again.
+    second.components.takeover._release(())
+    assert second.components.notices._known == {}
 
 
 def _apply(cluster: Cluster) -> None:

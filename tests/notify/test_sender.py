@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -292,6 +293,36 @@ async def test_one_destination_that_hangs_delays_no_other_and_the_stop_is_bounde
         hanging.set()
     labels = {"destination": "hanging", "result": "dropped"}
     assert post.telemetry.registry.get_sample_value("hpad_notify_messages_total", labels) == 1
+
+
+async def test_a_bug_about_one_message_ends_no_other(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with post.running(post.settings()):
+        with monkeypatch.context() as broken, structlog.testing.capture_logs() as lines:
+            broken.setattr(senders, "body", lambda *_: {}[PATH])
+            post.rescale()
+            await post.counted(failed=1)
+        post.rescale("other")
+        await post.counted(sent=1)
+    assert [(line["event"], line["error"]) for line in lines] == [("bug: a message could not be sent", "KeyError")]
+
+
+async def test_a_stop_while_a_pause_lasts_is_bounded_and_counts_what_is_lost(post: Post) -> None:
+    forever = asyncio.Event()
+
+    async def asleep(seconds: float) -> None:
+        await forever.wait()
+
+    post.clock.sleep = asleep  # type: ignore[method-assign]
+    async with post.running(post.settings("cloudevents")):
+        post.statuses, post.headers = [429] * 9, {"Retry-After": "300"}
+        for name in ("a", "b", "c"):
+            post.rescale(name)
+        async with asyncio.timeout(60):
+            while not post.bodies:  # noqa: ASYNC110  # nothing signals it
+                await asyncio.sleep(0.01)
+        began = time.monotonic()
+    assert time.monotonic() - began < 60  # of the 300 s that the server asks for
+    await post.counted(dropped=3, sent=0)
 
 
 async def test_filters_of_causes_and_namespaces(post: Post) -> None:
