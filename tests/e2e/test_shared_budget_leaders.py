@@ -18,9 +18,14 @@ import pytest
 from e2e.test_election import holder, logged, process
 from e2e.test_shared_budget import AT_ONCE, sharing
 
+from hpad.settings.budgets import SharedBudget
+
 SEEDS = [int(seed) for seed in os.environ.get("HPAD_CRASH_SEEDS", "20260101").split()]
 AMOUNT = 20
 PRIORITIES = {"web": 0, "mail": 0, "shop": 1, "batch": -1}
+FAULTS: list[dict[str, Any]] = [
+    {"status": 409}, {"status": 500}, {"reset": True}, {"truncate": True}, {"delay": 0.7},
+]  # fmt: skip
 LEAST = 2000
 """Millicores of a load for 40 replicas."""
 
@@ -102,4 +107,27 @@ async def test_no_write_exceeds_the_budget_whichever_replica_leads(world: Any, t
             shop = AMOUNT - 3 if first else 1
             await world.until(lambda shop=shop: audit.counts["shop"] == shop and sum(audit.counts.values()) == AMOUNT)
         assert audit.counts == {"web": 1, "mail": 1, "shop": AMOUNT - 3, "batch": 1}
+    assert max(audit.sums) == AMOUNT
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_no_write_exceeds_the_budget_while_reads_and_writes_of_scales_fail(world: Any, seed: int) -> None:
+    chance = random.Random(seed)
+    for name, priority in PRIORITIES.items():
+        world.workload("Deployment", name, 1)
+        sharing(world, name, priority, behavior=AT_ONCE)
+    audit = Audit(world)
+    await world.hpad(budgets=(SharedBudget(name="gpu", replicas=AMOUNT),))
+    for _ in range(15):
+        for name in PRIORITIES:
+            total = chance.choice((0, 300, LEAST, 2 * LEAST))
+            world.load(name, lambda pods, total=total: min(1000, total // max(pods, 1)))
+        for _ in range(3):
+            method, times = chance.choice(("PUT", "PATCH", "GET")), chance.randrange(1, 3)
+            world.cluster.faults.add(path="scale", method=method, times=times, **chance.choice(FAULTS))
+        await world.periods(1.5)
+    world.cluster.faults.clear()
+    for name in PRIORITIES:
+        world.load(name, 1000)
+    await world.until(lambda: audit.counts["shop"] == AMOUNT - 3)
     assert max(audit.sums) == AMOUNT
