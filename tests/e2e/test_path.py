@@ -26,7 +26,8 @@ BESIDE = {
         "hpad/engine/marks.py",
         "hpad/controller/report.py",
     ),
-    *("hpad/engine/share.py", "hpad/engine/budget.py", "hpad/controller/budgets.py", "hpad/engine/controls.py"),
+    *("hpad/engine/share.py", "hpad/engine/budget.py", "hpad/controller/budgets.py"),
+    *("hpad/engine/controls.py", "hpad/engine/api_fields.py"),
     *("hpad/engine/shadow.py", "hpad/engine/spare.py", "hpad/engine/busy.py"),
     *(
         "hpad/engine/addresses.py",
