@@ -328,7 +328,8 @@ def annotation_errors(hpa: v2.HorizontalPodAutoscaler, value: dict[str, Any]) ->
     """Errors in the annotations or options of a document that the daemon reads; the API server accepts most of them."""
     present = hpa.metadata.annotations or {}
     for error in PLAIN.of(hpa).errors:
-        yield invalid(_place(error.path, value), present[error.path], error.text)
+        if error.path in present:  # else a field of the spec says it, which is validated as such
+            yield invalid(_place(error.path, value), present[error.path], error.text)
 
 
 def _place(annotation: str, value: dict[str, Any]) -> str:

@@ -581,3 +581,19 @@ spec:
     path.write_text(path.read_text().replace('hpad.io/budget-priority: "2"', "hpad.io/budget: gpus"))
     configuration.write_text("budgets: {gpus: {replicas: 9}}\n")
     assert main(["check", str(path), str(configuration)]) == 0
+
+
+@pytest.mark.parametrize("seconds", [0, -3, 99999999])
+def test_a_field_of_newer_servers_that_is_out_of_range_is_named(
+    seconds: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "web.yaml"
+    path.write_text(
+        "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\nspec:\n"
+        "  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}\n"
+        f"  maxReplicas: 5\n  syncPeriodSeconds: {seconds}\n"
+    )
+    assert main(["check", str(path)]) == 1
+    assert f"{path}:7: HorizontalPodAutoscaler default/web: spec.syncPeriodSeconds: Invalid value: {seconds}" in (
+        capsys.readouterr().out
+    )
