@@ -125,9 +125,10 @@ the target.
 """
 _FIELDS = """## Fields of newer versions
 
-Where a server has them, these fields of an HPA say the same, and win over it: `HpadAnnotationsValid` is then
-False, with the reason `OverriddenAnnotation`. A server that does not know a field drops it, and `hpad check` warns. No
-release up to Kubernetes 1.37 has any of the three, so names and limits are those of the proposals.
+Where a server has them, these fields of an HPA say the same as an annotation, and win over one that differs:
+`HpadAnnotationsValid` is then False, with the reason `OverriddenAnnotation`. A server that does not know a field drops
+it, and `hpad check` warns. No release up to Kubernetes 1.37 has any of the three, so names and limits are those of the
+proposals.
 
 | field | annotation | from |
 | --- | --- | --- |
@@ -330,7 +331,7 @@ REASONS = {
     "ScaleDownLimit": ("ScalingLimited", "a scale-down policy applies"),
     "OverriddenAnnotation": (
         "HpadAnnotationsValid",
-        "a [field of the spec](annotations.md#fields-of-newer-versions) says what an annotation says, and wins",
+        "a [field of the spec](annotations.md#fields-of-newer-versions) differs from its annotation, and wins",
     ),
     "ZeroDelayed": ("ScalingLimited", "`hpad.io/zero-after` or `hpad.io/initial-delay` keeps the last replica"),
     "BudgetLimit": ("ScalingLimited", "the budget has no more for the HPA"),

@@ -22,7 +22,7 @@ from hpad.api.text import shown, visible
 from hpad.engine import addresses, api_fields, chosen_pods, controls, fallback_policy, metric_policy, schedule
 from hpad.engine.addresses import MetricIdentity, identities
 from hpad.engine.controls import NO_CONTROLS, Controls
-from hpad.engine.fallback_policy import LAST_GOOD, Fallback, FallbackPolicy, Fallbacks
+from hpad.engine.fallback_policy import DEFAULT_AFTER, LAST_GOOD, Fallback, FallbackPolicy, Fallbacks
 from hpad.engine.spec import CompiledMetric, compiled_spec
 
 T = TypeVar("T")
@@ -113,7 +113,7 @@ class AnnotationReader(NamedTuple):
         metrics = spec.metrics
         found = _read(own, identities(metrics)) if own is not _NONE else NOTHING
         if spec.has_fallback:
-            found = _with_fields(found, metrics)
+            found = _with_fields(found, metrics, hpa)
         return found if self.fallbacks is None else _with_sources(found, metrics, self.fallbacks)
 
     def sync_period(self, hpa: HorizontalPodAutoscaler) -> float | None:
@@ -141,16 +141,17 @@ PLAIN: Final = AnnotationReader()
 """Reads annotations alone."""
 
 
-def _with_fields(found: Own, metrics: Sequence[CompiledMetric]) -> Own:
-    """Puts the fallbacks of the spec in the place of those of annotations; where there are both, that is an error."""
+def _with_fields(found: Own, metrics: Sequence[CompiledMetric], hpa: HorizontalPodAutoscaler) -> Own:
+    """Puts the fallbacks of the spec in the place of others. An annotation of the HPA that differs is an error."""
+    is_own = FALLBACK in (hpa.metadata.annotations or {})
     policies, errors = found.policies or (FallbackPolicy(),) * len(metrics), list(found.errors)
     merged = []
     for index, (policy, fallback) in enumerate(zip(policies, api_fields.fallbacks(metrics), strict=True)):
-        if fallback is not None and policy.fallback is not None:
-            text = f"spec.metrics[{index}].external.fallback says it, too, and wins: remove one of them"
+        if is_own and fallback is not None and _timed(policy.fallback, DEFAULT_AFTER) not in (None, fallback):
+            text = f"spec.metrics[{index}].external.fallback says something else, and wins: remove one of them"
             errors.append(Problem(FALLBACK, text, reason=api_fields.OVERRIDDEN))
         merged.append(policy if fallback is None else msgspec.structs.replace(policy, fallback=fallback))
-    return found._replace(policies=tuple(merged), errors=tuple(errors))
+    return found._replace(policies=tuple(merged), errors=tuple(errors), kind=hpa.kind)
 
 
 def _with_sources(found: Own, metrics: Sequence[CompiledMetric], fallbacks: Fallbacks) -> Own:

@@ -6,7 +6,8 @@
 | `spec.selectionStrategy` | `hpad.io/pod-selection` | KEP-5325, in no release yet |
 | `spec.metrics[].external.fallback` | `hpad.io/fallback`, `hpad.io/failure-duration-seconds` | KEP-5679, in none yet |
 
-A server that does not know a field drops it. Where a field and the annotation are both there, the field wins.
+A server that does not know a field drops it. Where a field and the annotation are both there, the field wins, and where
+they differ that is an error: with the same value in both, an HPA suits servers with and without the field.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,8 +23,10 @@ from hpad.engine.fallback_policy import Fallback
 from hpad.engine.spec import CompiledMetric
 
 OVERRIDDEN: Final = "OverriddenAnnotation"
-"""The reason of HpadAnnotationsValid for an annotation beside the field that says the same."""
+"""The reason of HpadAnnotationsValid for an annotation beside its field that has another value."""
 FALLBACK: Final = f"{PREFIX}fallback"
+_MOST_SECONDS: Final = 10**9
+"""The field has 64 bits: no time is that late."""
 _NOTHING: Final[Mapping[str, str]] = {}
 _SYNC_PERIOD: Final = "spec.syncPeriodSeconds"
 _STRATEGY: Final = "spec.selectionStrategy"
@@ -45,12 +48,19 @@ def texts(hpa: HorizontalPodAutoscaler) -> Mapping[str, str]:
 
 
 def overridden(given: Mapping[str, str], by_fields: Mapping[str, str]) -> list[Problem]:
-    """Returns a problem for each annotation that is given beside its field."""
+    """Returns a problem for each annotation that is given beside its field with another value."""
     return [
-        Problem(annotation, f"{field} says it, too, and wins: remove one of them", reason=OVERRIDDEN)
+        Problem(annotation, f"{field} says something else, and wins: remove one of them", reason=OVERRIDDEN)
         for field, annotation in FIELDS.items()
-        if annotation in given and annotation in by_fields
+        if annotation in given and annotation in by_fields and _differ(annotation, given, by_fields)
     ]
+
+
+def _differ(annotation: str, given: Mapping[str, str], by_fields: Mapping[str, str]) -> bool:
+    try:
+        return bool(controls.parse(annotation, given[annotation]) != controls.parse(annotation, by_fields[annotation]))
+    except ValueError:
+        return True
 
 
 def fallbacks(metrics: Sequence[CompiledMetric]) -> tuple[Fallback | None, ...]:
@@ -85,5 +95,5 @@ def _fallback(field: ExternalMetricFallback | None) -> Fallback | None:
     if field is None:
         return None
     seconds = field.failure_duration_seconds
-    after = fallback_policy.DEFAULT_AFTER if seconds is None else timedelta(seconds=seconds)
+    after = fallback_policy.DEFAULT_AFTER if seconds is None else timedelta(seconds=min(seconds, _MOST_SECONDS))
     return Fallback(kind=fallback_policy.REPLICAS, replicas=field.replicas, after=after)

@@ -134,6 +134,39 @@ async def test_an_hpa_with_a_period_of_its_own_follows_its_metrics(world: Any, t
     await world.until(lambda: world.condition("web", "HpadAnnotationsValid") == ("False", "InvalidAnnotation", text))
 
 
+async def test_an_hpa_with_a_period_in_its_spec_follows_its_metrics(world: Any, tmp_path: Path) -> None:
+    """The field of KEP-6003, on a server that has it; the annotation beside it has no effect."""
+    lengths(tmp_path, orders=30, mails=10)
+    workload(world, {"hpad.io/sync-period": "1h"}, syncPeriodSeconds=3)
+    await world.hpad(sources=sources(tmp_path, "orders", "mails"), sync_period=timedelta(hours=1))
+    await world.until(lambda: replicas(world) == 3)
+    lengths(tmp_path, orders=50)
+    await world.until(lambda: replicas(world) == 5)
+    text = "annotation hpad.io/sync-period: spec.syncPeriodSeconds says something else, and wins: remove one of them"
+    assert world.condition("web", "HpadAnnotationsValid") == ("False", "OverriddenAnnotation", text)
+
+
+async def test_the_status_of_a_fallback_in_the_spec_reaches_the_server(world: Any, tmp_path: Path) -> None:
+    """The field of KEP-5679, from the first value to the first failure and the next success."""
+
+    def shown() -> tuple[str | None, bool]:
+        listed = world.cluster.get("horizontalpodautoscalers", "web").get("status", {}).get("currentMetrics") or [{}]
+        external = listed[0].get("external", {})
+        return external.get("fallbackStatus"), "firstFailureTime" in external
+
+    lengths(tmp_path, orders=30, mails=10)
+    workload(world, {})
+    made = world.cluster.get("horizontalpodautoscalers", "web")
+    made["spec"]["metrics"][0]["external"]["fallback"] = {"replicas": 5}
+    world.cluster.apply({key: made[key] for key in ("apiVersion", "kind", "metadata", "spec")})
+    await world.hpad(sources=sources(tmp_path, "orders", "mails"))
+    await world.until(lambda: shown() == ("Normal", False))
+    lengths(tmp_path, orders=None)
+    await world.until(lambda: shown() == ("Normal", True))
+    lengths(tmp_path, orders=30)
+    await world.until(lambda: shown() == ("Normal", False))
+
+
 async def test_the_usage_of_an_ignored_container_does_not_count(world: Any) -> None:
     """The pods have 100m requested for `app`, which uses half of it: the target. Their sidecar uses ten times that."""
     container = {"image": "app:1", "resources": {"requests": {"cpu": "100m"}}}

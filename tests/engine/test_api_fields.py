@@ -48,7 +48,7 @@ def test_a_field_wins_over_the_annotation_and_the_condition_says_so() -> None:
     assert own.controls.pod_selection == "owner"
     assert own.reason == "OverriddenAnnotation"
     assert own.error == (
-        "annotation hpad.io/sync-period: spec.syncPeriodSeconds says it, too, and wins: remove one of them"
+        "annotation hpad.io/sync-period: spec.syncPeriodSeconds says something else, and wins: remove one of them"
     )
 
 
@@ -56,6 +56,24 @@ def test_a_default_of_the_configuration_gives_way_without_a_word() -> None:
     reader = AnnotationReader(defaults=lambda _: {"hpad.io/sync-period": "10m"})
     assert reader.sync_period(hpa(syncPeriodSeconds=5)) == 5
     assert reader.of(hpa(syncPeriodSeconds=5)).error is None
+
+
+def test_a_field_and_an_annotation_may_say_the_same() -> None:
+    texts = {"hpad.io/sync-period": "60s", "hpad.io/pod-selection": "owner", "hpad.io/fallback": "replicas:5 after 4m"}
+    spec = {"syncPeriodSeconds": 60, "selectionStrategy": "OwnerReference", "metrics": [with_fallback()]}
+    assert annotations.PLAIN.of(hpa(texts, **spec)).errors == ()
+
+
+def test_a_default_fallback_gives_way_without_a_word() -> None:
+    own = AnnotationReader(defaults=lambda _: {"hpad.io/fallback": "hold"}).of(hpa(metrics=[with_fallback()]))
+    assert [str(policy.fallback) for policy in own.policies] == ["replicas:5 after 4m0s"]
+    assert own.errors == ()
+
+
+def test_a_failure_duration_of_64_bits_never_ends() -> None:
+    web = worker(with_fallback({"replicas": 5, "failureDurationSeconds": 2**63 - 1}))
+    web.reconcile(series(30))
+    assert decided(web, [15, 86400], DOWN) == [3, 3]
 
 
 def decided(web: Workload, seconds: list[int], answer: Any) -> list[int]:
@@ -111,7 +129,7 @@ def test_a_fallback_of_the_spec_wins_over_the_annotation() -> None:
     assert decided(web, [15, 240], DOWN) == [3, 5]
     condition = web.condition("HpadAnnotationsValid")
     assert condition.reason == "OverriddenAnnotation"
-    assert "spec.metrics[0].external.fallback says it, too, and wins" in condition.message
+    assert "spec.metrics[0].external.fallback says something else, and wins" in condition.message
 
 
 def test_without_the_field_a_status_has_neither_field_of_it() -> None:
