@@ -121,6 +121,7 @@ class _Spec(flat.FlatWire, frozen=True):
     scale_target_ref: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)
     min_replicas: int | None = None
     max_replicas: int = msgspec.field(default_factory=int)
+    sync_period_seconds: int | None = None
 
 
 class _Status(flat.FlatWire, frozen=True):

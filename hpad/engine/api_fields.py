@@ -57,6 +57,8 @@ def overridden(given: Mapping[str, str], by_fields: Mapping[str, str]) -> list[P
 
 
 def _differ(annotation: str, given: Mapping[str, str], by_fields: Mapping[str, str]) -> bool:
+    if given[annotation] == by_fields[annotation]:
+        return False  # as in each turn of an HPA that suits all servers
     try:
         return bool(controls.parse(annotation, given[annotation]) != controls.parse(annotation, by_fields[annotation]))
     except ValueError:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from support.engine import Workload, external, resource, series, used
 
+from hpad.api import older
 from hpad.api.decode import read
 from hpad.api.hpa import HorizontalPodAutoscaler, defaulted, from_builtins
 from hpad.api.sample import AdapterError
@@ -168,6 +169,19 @@ def test_a_document_with_these_fields_is_read() -> None:
     assert found.errors == ()
     assert found.hpa is not None
     assert found.hpa.spec.sync_period_seconds == 5
+
+
+def test_autoscaling_v1_has_the_sync_period_too() -> None:
+    """KEP-6003 adds it to both versions."""
+    document = {
+        "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
+        "spec": {"syncPeriodSeconds": 5, "maxReplicas": 3},
+    }  # fmt: skip
+    found = read(document)
+    assert found.errors == ()
+    assert found.hpa is not None
+    assert found.hpa.spec.sync_period_seconds == 5
+    assert older.to_v1(found.hpa).spec.sync_period_seconds == 5
 
 
 @pytest.mark.parametrize("generation", [0, 4])
