@@ -221,6 +221,13 @@ def test_a_fallback_is_set_by_its_annotation() -> None:
     assert counts([turn]) == [(7, 3)]
 
 
+def test_a_fallback_is_set_by_its_field() -> None:
+    down = [{"error": "the broker is down"}]
+    row = scenario(step(0, answers=down), step(0, answers=down, time="2026-01-01T12:03:00Z"))
+    turns = simulated(row, 'spec.metrics[0].external.fallback={"replicas": 7}')
+    assert counts(turns) == [(3, 3), (3, 7)]
+
+
 def test_the_state_runs_on_in_a_scenario_that_continues_the_one_before() -> None:
     whole = scenario(step(0, "60", 3), step(15, "60", 6), step(30, "60", 6), step(45, "60", 6))
     state = list(replay.run(decode_scenario(whole)))[1].settlement
