@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpad.api.metadata import Key
+from hpad.api.text import shown
 from hpad.cli import flags
 from hpad.cli.output import WrongUse
 from hpad.clock import SystemClock
@@ -47,7 +48,7 @@ async def _test(settings: Settings, names: list[str]) -> int:
     if not known:
         raise WrongUse("the configuration has no destinations: notify: {destinations: {NAME: {form: …, url_file: …}}}")
     if unknown := [name for name in names if name not in known]:
-        raise WrongUse(f"there is no destination {unknown[0]!r}; there are {', '.join(known)}")
+        raise WrongUse(f"there is no destination {shown(unknown[0])}; there are {', '.join(known)}")
     clock, sender, failed = SystemClock(), Sender(settings.notify.cluster, settings.notify.page), 0
     change = NoticeChange(NotifyCause.RESCALE, NoticePhase.BEGUN, clock.now(), 0.0, 0)
     for name in names or known:

@@ -200,3 +200,16 @@ def test_generations_are_reported_where_the_server_counts_them(generation: int) 
     web.reconcile(used([100, 100]), after=15)
     assert web.condition("AbleToScale").observed_generation == ((generation and generation + 1) or None)
     assert web.condition("AbleToScale").last_transition_time == since
+
+
+def test_a_generation_that_a_server_drops_from_conditions_is_not_written_again_in_each_turn() -> None:
+    web = Workload(resource("cpu", averageUtilization=50), replicas=2)
+    head = msgspec.structs.replace(web.hpa.metadata, generation=4)
+    web.hpa = msgspec.structs.replace(web.hpa, metadata=head)
+    web.reconcile(used([100, 100]))
+    kept = [msgspec.structs.replace(each, observed_generation=None) for each in web.hpa.status.conditions]
+    status = msgspec.structs.replace(web.hpa.status, conditions=tuple(kept))
+    web.hpa = msgspec.structs.replace(web.hpa, status=status)
+    web.reconcile(used([100, 100]), after=15)
+    assert web.done is not None
+    assert not web.done.settlement.status_changed
