@@ -154,16 +154,22 @@ _CANARIES = """## Canaries
 
 `hpad.io/pods: role=stable` leaves pods out of the metrics that the selector of the target matches, such as canaries or
 pods of a Job. Parts with semicolons between are for single metrics, by their addresses (but `#INDEX`):
-`hpad.io/pods: "latency: role=stable"`. A metric that is left without any pod fails. Readiness, requests and values of
+`hpad.io/pods: "memory: role=stable"`. A metric that is left without any pod fails. Readiness, requests and values of
 other pods do not count; the check for HPAs that share pods and the annotations about busy pods still take all of them.
 
-A canary of Argo Rollouts with 10 replicas, at a weight of 50 %:
+A canary of Argo Rollouts rarely needs it. With 10 replicas under a constant load:
 
-| traffic routing | pods | Utilization, AverageValue | Value, such as latency |
-| --- | --- | --- | --- |
-| without | 5 and 5 | right: all pods are the replicas | right |
-| with | 10 and 5 on top | right: the mean of all pods is the whole load | 15 ready pods: `latency: role=stable` |
+| metric | 10 pods in all [1] | 1 pod on top (5 %) or 5 (50 %) [2] |
+| --- | --- | --- |
+| per pod, comes with load: CPU, requests | right | right; stable pods alone lack the canary's share |
+| per pod, also without load: memory | right | at 50 % grows to the maximum: `memory: role=stable` |
+| Value: latency | right | right; in Kubernetes 11 and 15, also below the goal |
+| AverageValue of the whole target: a queue | right | right; in Kubernetes 11 and 10 in turns at 5 % |
 
+[1] without traffic routing, or with `dynamicStableScale`; [2] with traffic routing.
+
+Without traffic routing, stable pods alone are fewer than the replicas, and any metric of them asks for too few: at 50 %
+for half. What the canaries on top carry is missed only when they go, as 15 pods at their goal are reason for no change.
 Utilization is a mean: a canary at 109 % beside stable pods at 32 % looks as if all were well (argo-rollouts#4607).
 The labels come from `canaryMetadata` and `stableMetadata` of the Rollout.
 """

@@ -127,7 +127,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     the ratio with unready and missing pods counted in, None where there are none; `pods` then includes them. `total`
     is the undivided sum in milli-units of an AverageValue metric of the whole target. `pods` is None where no pod was
     found and none was needed. `unserved`: a metric of the whole target is above zero while none of its pods is ready.
-    `note` is that of the sample ("": none).
+    `note` is that of the sample, or names ready pods that do not count ("": none).
     """
 
     ratio: float

@@ -230,6 +230,8 @@ def propose(view: View, metric: CompiledMetric, answer: Sample | AdapterError) -
     try:
         pods, answer = about(view, metric, answer)
         usage = measure(metric, answer, pods, status, view.now, view.tunables)
+        if metric.kind == VALUE and view.tunables.gates.HPASurplusPodsIgnored:
+            usage = _without_surplus(usage, current)
         allowed = tolerances(view)
         replicas = _replicas(metric, usage, current, status, allowed, view.tunables.gates)
     except Unmeasurable as error:
@@ -239,6 +241,15 @@ def propose(view: View, metric: CompiledMetric, answer: Sample | AdapterError) -
     from_zero = metric.kind == VALUE and current == 0  # then the ratio decides without the tolerance
     tolerated = not from_zero and allowed.allow(usage.ratio if usage.cautious is None else usage.cautious)
     return Proposal(metric=metric, replicas=replicas, usage=usage, tolerated=tolerated)
+
+
+def _without_surplus(usage: Usage, current: int) -> Usage:
+    """Returns the usage of a Value metric over at most as many ready pods as there are replicas."""
+    ready = usage.pods or 0
+    if not 0 < current < ready:
+        return usage
+    note = f"{ready} pods are ready: those beyond the {current} replicas do not count"
+    return msgspec.structs.replace(usage, pods=current, note=usage.note or note)
 
 
 def about(view: View, metric: CompiledMetric, answer: T) -> tuple[Sequence[Pod], T]:

@@ -42,6 +42,12 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Kubernetes takes that of the status, so that the surplus pod of a rolling update stays for good
     (kubernetes/kubernetes#138505).
     """
+    HPASurplusPodsIgnored: bool = True
+    """Ready pods beyond the replicas of the spec do not count for a Value metric.
+
+    Kubernetes multiplies the ratio by all of them: by the surge of a rolling update, by pods that end, and by a canary
+    on top of the replicas, which takes the target to its maximum (argoproj/argo-rollouts#2857).
+    """
     HPANoReadyPodsKept: bool = True
     """While no pod is ready, the ratio of a Value metric says nothing, and the count stays.
 

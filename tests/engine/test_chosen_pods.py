@@ -37,15 +37,6 @@ def scaled(web: Workload, *answers: Any) -> int:
 
 
 @pytest.mark.parametrize("canaries", [1, 5])
-def test_with_traffic_routing_a_value_counts_canaries_that_come_on_top(canaries: int) -> None:
-    """The stable pods stay as many as the replicas, so latency a fifth too high asks for a fifth more of these."""
-    everyone = canary(LATENCY, stable=10, canaries=canaries)
-    assert scaled(everyone, one(120)) == -(-(10 + canaries) * 12 // 10)
-    chosen = canary(LATENCY, stable=10, canaries=canaries, annotations=STABLE)
-    assert scaled(chosen, one(120)) == 12
-
-
-@pytest.mark.parametrize("canaries", [1, 5])
 def test_with_traffic_routing_the_utilization_of_all_pods_is_the_whole_load(canaries: int) -> None:
     """The load of twenty pods at their goal, whoever has it; the stable ones alone lack the part of the others."""
     load, share = 20 * 100, canaries / (10 + canaries)

@@ -159,6 +159,7 @@ def test_a_replayed_gate_that_is_not_named_is_off() -> None:
         HPAZeroStatusReplicas=False,
         HPAHugeProposals=False,
         HPASpecReplicasKept=False,
+        HPASurplusPodsIgnored=False,
         HPANoReadyPodsKept=False,
         HPAOwnZeroOnly=False,
         HPAZeroTakenOver=False,
@@ -220,3 +221,19 @@ def test_one_ready_pod_decides_again() -> None:
     web = Workload(VALUES[0][0], replicas=5, behavior=NO_DOWN_WINDOW)
     web.pods = [pod(f"web-{n}", age=3600, ready="True" if n == 0 else "False") for n in range(5)]
     assert web.reconcile(series(700), after=15).desired == 7
+
+
+@pytest.mark.parametrize(("metric", "answer"), VALUES)
+@pytest.mark.parametrize(
+    ("ignored", "value", "desired"), [(True, 120, 12), (False, 120, 18), (True, 80, 8), (False, 80, 12)]
+)
+def test_ready_pods_beyond_the_replicas_do_not_count_for_a_value_with_the_gate(
+    metric: dict[str, Any], answer: Any, ignored: bool, value: int, desired: int
+) -> None:
+    """In Kubernetes ten replicas with five pods on top grow even while the value is below its target."""
+    gates = Gates(HPASurplusPodsIgnored=ignored)
+    web = Workload(metric, replicas=10, high=30, behavior=NO_DOWN_WINDOW, gates=gates)
+    web.pods = [pod(f"web-{n}", age=3600) for n in range(15)]
+    decision = web.reconcile(answer(value), after=15)
+    assert decision.desired == desired
+    assert ("15 pods are ready: those beyond the 10 replicas do not count" in str(decision)) == ignored

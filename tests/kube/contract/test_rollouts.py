@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from kube.contract.conftest import Api, serve
 from kube.contract.test_contract import HPAS, PODS, ref
@@ -12,10 +13,12 @@ from support import rollouts
 
 from hpad import settings
 from hpad.daemon import app
+from hpad.engine.view import Gates, Tunables
 from hpad.kube.auth.kubeconfig import load_cluster_config
 
 ROLLOUTS = "/apis/argoproj.io/v1alpha1/{ns}/rollouts"
 TARGET = {"apiVersion": rollouts.API_VERSION, "kind": "Rollout", "name": "web"}
+IN_DAEMON = Gates()
 RUNNING = {
     "startTime": "2026-01-01T00:00:00Z",
     "phase": "Running",
@@ -24,7 +27,7 @@ RUNNING = {
 
 
 async def canary(api: Api, stable: int, canaries: int) -> None:
-    """Creates a Rollout of ten replicas in a canary with traffic routing, whose pods are all ready."""
+    """Creates a Rollout of ten replicas in a canary, whose pods are all ready."""
     await serve(api, rollouts.DEFINITION, ROLLOUTS)
     await api.ask("POST", ROLLOUTS, rollouts.rollout(10))
     await api.ask("PATCH", f"{ROLLOUTS}/web/status", rollouts.status(stable, canaries))
@@ -33,7 +36,9 @@ async def canary(api: Api, stable: int, canaries: int) -> None:
         await api.ask("PATCH", f"{PODS}/{pod['metadata']['name']}/status", {"status": RUNNING})
 
 
-async def scaled_to(api: Api, folder: Path, target: dict[str, str], annotations: dict[str, str]) -> int:
+async def scaled_to(
+    api: Api, folder: Path, target: dict[str, str], annotations: dict[str, str], gates: Gates = IN_DAEMON
+) -> int:
     """Returns the count after a rescale by a metric that reads 120."""
     external = {"metric": {"name": "latency"}, "target": {"type": "Value", **target}}
     spec = {"scaleTargetRef": TARGET, "maxReplicas": 100, "metrics": [{"type": "External", "external": external}]}
@@ -43,7 +48,7 @@ async def scaled_to(api: Api, folder: Path, target: dict[str, str], annotations:
     numbers.write_text("latency: 120\n")
     config = await asyncio.to_thread(load_cluster_config, str(api.kubeconfig))
     options = settings.Settings(
-        namespaces=(api.namespace,), sync_period=timedelta(seconds=1), listen=None,
+        namespaces=(api.namespace,), sync_period=timedelta(seconds=1), listen=None, tunables=Tunables(gates=gates),
         sources=(settings.SourceSettings(name="numbers", adapter="static", settings={"file": str(numbers)}),),
     )  # fmt: skip
     async with app.App(options, cluster_config=config), asyncio.timeout(120):
@@ -60,13 +65,18 @@ async def test_the_scale_of_a_rollout_has_both_pods(api: Api, cluster: Any) -> N
     assert (await cluster.write_scale(api.namespace, target, scale.with_replicas(4))).spec.replicas == 4
 
 
-@pytest.mark.parametrize("canaries", [1, 5])
-async def test_a_value_is_about_the_stable_pods_with_the_annotation(api: Api, tmp_path: Path, canaries: int) -> None:
-    """A canary of 5 or 50 %: the value is a fifth too high, so a fifth more of the ten replicas are needed."""
-    await canary(api, stable=10, canaries=canaries)
-    assert await scaled_to(api, tmp_path, {"value": "100"}, {"hpad.io/pods": "role=stable"}) == 12
+@pytest.mark.parametrize(("stable", "canaries"), [(10, 1), (10, 5), (9, 1), (5, 5)])
+async def test_a_canary_is_no_reason_for_more_replicas(api: Api, tmp_path: Path, stable: int, canaries: int) -> None:
+    """A canary of 5 or 50 %, on top of the ten replicas or among them: a fifth too much needs a fifth more."""
+    await canary(api, stable, canaries)
+    assert await scaled_to(api, tmp_path, {"value": "100"}, {}) == 12
 
 
-async def test_without_the_annotation_a_value_counts_the_canaries_as_kubernetes_does(api: Api, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("annotations", "count"), [({"hpad.io/pods": "latency: role=stable"}, 12), ({}, 18)])
+async def test_the_annotation_chooses_the_pods_of_a_value(
+    api: Api, tmp_path: Path, annotations: dict[str, str], count: int
+) -> None:
+    """Where the canaries on top count as in Kubernetes."""
     await canary(api, stable=10, canaries=5)
-    assert await scaled_to(api, tmp_path, {"value": "100"}, {}) == 18
+    gates = msgspec.structs.replace(IN_DAEMON, HPASurplusPodsIgnored=False)
+    assert await scaled_to(api, tmp_path, {"value": "100"}, annotations, gates) == count
