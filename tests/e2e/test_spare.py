@@ -52,8 +52,10 @@ async def test_the_spare_replicas_stay_beside_what_the_load_needs(world: World, 
 
 
 async def test_a_pod_that_fails_starts_no_other_one(world: World) -> None:
+    """The scale-up window covers the moment in which the load of the others is seen, and the failed pod is not yet."""
     world.workload("Deployment", "web", NEEDED + 1)
-    made = world.hpa("web")
+    windows = {name: {"stabilizationWindowSeconds": 10} for name in ("scaleUp", "scaleDown")}
+    made = world.hpa("web", behavior=windows)
     made["metadata"]["annotations"] = {"hpad.io/spare": "1"}
     world.cluster.apply({key: made[key] for key in ("apiVersion", "kind", "metadata", "spec")})
     world.load("web", lambda pods: LOAD // max(1, pods))
