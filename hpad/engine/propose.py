@@ -230,8 +230,8 @@ def propose(view: View, metric: CompiledMetric, answer: Sample | AdapterError) -
     try:
         pods, answer = about(view, metric, answer)
         usage = measure(metric, answer, pods, status, view.now, view.tunables)
-        if metric.kind == VALUE and view.tunables.gates.HPASurplusPodsIgnored:
-            usage = _without_surplus(usage, current)
+        if metric.kind == VALUE:
+            usage = _of_value(view, usage, len(pods))
         allowed = tolerances(view)
         replicas = _replicas(metric, usage, current, status, allowed, view.tunables.gates)
     except Unmeasurable as error:
@@ -243,13 +243,19 @@ def propose(view: View, metric: CompiledMetric, answer: Sample | AdapterError) -
     return Proposal(metric=metric, replicas=replicas, usage=usage, tolerated=tolerated)
 
 
-def _without_surplus(usage: Usage, current: int) -> Usage:
-    """Returns the usage of a Value metric over at most as many ready pods as there are replicas."""
-    ready = usage.pods or 0
-    if not 0 < current < ready:
-        return usage
-    note = f"{ready} pods are ready: those beyond the {current} replicas do not count"
-    return msgspec.structs.replace(usage, pods=current, note=usage.note or note)
+def _of_value(view: View, usage: Usage, chosen: int) -> Usage:
+    """Returns the usage of a Value metric over at most as many ready pods as there are replicas.
+
+    Its note names pods that do not count; `chosen` is the number of those that the metric is about.
+    """
+    ready, current, note = usage.pods or 0, view.replicas, usage.note
+    if chosen < len(view.pods):
+        name = controls.written(controls.PODS, view.hpa.kind)
+        note = note or f"only {chosen} of {len(view.pods)} pods count ({name})"
+    if view.tunables.gates.HPASurplusPodsIgnored and 0 < current < ready:
+        surplus = f"{ready} pods are ready: those beyond the {current} replicas do not count"
+        return msgspec.structs.replace(usage, pods=current, note=note or surplus)
+    return usage if note == usage.note else msgspec.structs.replace(usage, note=note)
 
 
 def about(view: View, metric: CompiledMetric, answer: T) -> tuple[Sequence[Pod], T]:

@@ -60,6 +60,7 @@ def test_each_metric_may_be_about_other_pods() -> None:
     assert cpu.usage is not None
     assert (latency.usage.pods, latency.replicas) == (10, 12)
     assert cpu.usage.pods == 15
+    assert "but only 10 of 15 pods count (hpad.io/pods)" in str(decision)
 
 
 def test_values_requests_and_readiness_of_other_pods_do_not_count() -> None:
