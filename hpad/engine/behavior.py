@@ -111,21 +111,29 @@ _TOO_FEW: Final = (TOO_FEW, "the desired replica count is less than the minimum 
 
 
 def limit(
-    desired: int, current: int, low: int, high: int, behavior: CompiledBehavior, history: History, now: datetime
+    desired: int,
+    current: int,
+    low: int,
+    high: int,
+    behavior: CompiledBehavior,
+    history: History,
+    now: datetime,
+    *,
+    huge: bool,
 ) -> Limited:
-    """Limits a step by the policies of spec.behavior and by `low` and `high`.
+    """Limits a step by the policies of spec.behavior and by `low` and `high`. `huge`: see `reaches`.
 
     Source: Kubernetes 1.36, horizontal.go: convertDesiredReplicasWithBehaviorRate.
     """
     if desired > current:
-        reachable = allowed(behavior.up, current, history, now, up=True)
+        reachable = allowed(behavior.up, current, history, now, up=True, huge=huge)
         if desired > high <= reachable:
             return _at_most(high)
         if desired > reachable:
             text = f"growth is limited to {reachable}{_by(behavior.up, 'scaleUp')}"
             return Limited(reachable, *_TOO_FAST_UP, text)
     elif desired < current:
-        reachable = allowed(behavior.down, current, history, now, up=False)
+        reachable = allowed(behavior.down, current, history, now, up=False, huge=huge)
         if desired < low >= reachable:
             return _at_least(low)
         if desired < reachable:
@@ -175,8 +183,12 @@ class Reach(NamedTuple):
     allows: int
 
 
-def reaches(rules: DirectionRules, current: int, history: History, now: datetime, *, up: bool) -> list[Reach]:
+def reaches(
+    rules: DirectionRules, current: int, history: History, now: datetime, *, up: bool, huge: bool
+) -> list[Reach]:
     """Returns what each policy of one direction allows now; a policy of an unknown type allows as the one before it.
+
+    `huge`: a count beyond an int32 is the largest int32 (HPAHugeProposals), else it wraps around, and nothing may grow.
 
     Source: Kubernetes 1.36, horizontal.go: calculateScaleUpLimitWithScalingRules, calculateScaleDownLimitWithBehaviors.
     """
@@ -190,22 +202,24 @@ def reaches(rules: DirectionRules, current: int, history: History, now: datetime
         cutoff = now - policy.period
         start = int32(current - _changed(ups, cutoff) + _changed(downs, cutoff))
         if policy.type == PODS:
-            count = int32(start + sign * policy.value)
+            count = start + sign * policy.value
+            count = min(MAX_INT32, count) if huge else int32(count)
         elif policy.type == PERCENT:
             exact = float(start) * (1 + sign * float(policy.value) / 100)
-            count = ceil_int32(exact) if up else float_to_int32(exact)  # rounded down, 1 replica would never grow
+            # Rounded down, 1 replica would never grow.
+            count = (MAX_INT32 if huge and exact > MAX_INT32 else ceil_int32(exact)) if up else float_to_int32(exact)
         found.append(Reach(policy, start, count))
     return found
 
 
-def allowed(rules: DirectionRules, current: int, history: History, now: datetime, *, up: bool) -> int:
-    """Returns the count that the policies of one direction allow now.
+def allowed(rules: DirectionRules, current: int, history: History, now: datetime, *, up: bool, huge: bool) -> int:
+    """Returns the count that the policies of one direction allow now. `huge`: see `reaches`.
 
     selectPolicy Max takes the policy that allows the largest change, Min the one that allows the smallest.
     """
     if rules.select == DISABLED:
         return current
-    counts = [reach.allows for reach in reaches(rules, current, history, now, up=up)]
+    counts = [reach.allows for reach in reaches(rules, current, history, now, up=up, huge=huge)]
     count = max(counts, default=MIN_INT32) if (rules.select != MIN_CHANGE) == up else min(counts, default=MAX_INT32)
     # Rescales inside the period may use up more than the policies allow now; that must not turn the direction.
     return max(current, count) if up else min(current, count)

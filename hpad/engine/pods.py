@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hpad.api.pod import ContainerRequests, Pod
-from hpad.api.quantity import MAX_INT64, int32, int64, quotient, truncated
+from hpad.api.quantity import MAX_INT32, MAX_INT64, int32, int64, quotient, truncated
 from hpad.api.sample import PodSample, PodValue, Query
 from hpad.engine.spec import UTILIZATION, CompiledMetric
 from hpad.engine.view import Tunables
@@ -264,7 +264,8 @@ def _over(
         raise Unmeasurable("did not receive metrics for targeted pods (pods might be unready)")
     by_percent = metric.kind == UTILIZATION
     requested_by_pod = requests(pods, metric.query) if by_percent else {}
-    used, value = _used(metric, groups.counted, requested_by_pod)
+    huge = tunables.gates.HPAHugeProposals
+    used, value = _used(metric, groups.counted, requested_by_pod, huge=huge)
     usage = Usage(
         ratio=quotient(used, metric.amount),
         value=value,
@@ -277,20 +278,25 @@ def _over(
     cautious = guessed(metric, groups, usage.ratio, requested_by_pod)
     if cautious is None:
         return usage
-    ratio = quotient(_used(metric, cautious, requested_by_pod)[0], metric.amount)
+    ratio = quotient(_used(metric, cautious, requested_by_pod, huge=huge)[0], metric.amount)
     return msgspec.structs.replace(usage, cautious=ratio, pods=len(cautious))
 
 
-def _used(metric: CompiledMetric, values: Mapping[str, int], requested_by_pod: Mapping[str, int]) -> tuple[int, int]:
+def _used(
+    metric: CompiledMetric, values: Mapping[str, int], requested_by_pod: Mapping[str, int], *, huge: bool
+) -> tuple[int, int]:
     """Returns the figure to compare with the metric target, and the average usage in milli-units."""
     if metric.kind == UTILIZATION:
-        return _percent(values, requested_by_pod)
+        return _percent(values, requested_by_pod, huge=huge)
     mean = min(MAX_INT64, truncated(sum(values.values()), len(values)))
     return mean, mean
 
 
-def _percent(counted: Mapping[str, int], requested_by_pod: Mapping[str, int]) -> tuple[int, int]:
+def _percent(counted: Mapping[str, int], requested_by_pod: Mapping[str, int], *, huge: bool) -> tuple[int, int]:
     """Returns the usage in percent of the requests, and the average usage, over pods with a known request.
+
+    `huge`: a percentage beyond an int32 is the largest int32 (HPAHugeProposals). Else it wraps around, and so does a
+    usage of more than 84 TiB of memory together, as it is multiplied by 100 in thousandths of a byte.
 
     Source: Kubernetes 1.36, pkg/controller/podautoscaler/metrics/utilization.go: GetResourceUtilizationRatio.
     """
@@ -303,7 +309,8 @@ def _percent(counted: Mapping[str, int], requested_by_pod: Mapping[str, int]) ->
             known += 1
     if requested == 0:
         raise Unmeasurable("no metrics returned matched known pods")
-    return int32(truncated(int64(used * 100), requested)), truncated(used, known)
+    percent = truncated(used * 100, requested) if huge else truncated(int64(used * 100), requested)
+    return min(MAX_INT32, percent) if huge else int32(percent), truncated(used, known)
 
 
 def guessed(

@@ -207,7 +207,8 @@ def restrain(view: View, recommendation: Recommendation) -> Restrained:
         step = limit_without_behavior(steady.replicas, current, low, high)
     else:
         steady = stabilize(recommended, current, past, behavior, downscale, now)
-        step = limit(steady.replicas, current, low, high, behavior, history, now)
+        huge = view.tunables.gates.HPAHugeProposals
+        step = limit(steady.replicas, current, low, high, behavior, history, now, huge=huge)
     if view.controls.schedule is not None and _is_scheduled(view, step.reason):
         step = msgspec.structs.replace(step, explanation=f"{step.explanation} by its schedule")
     if view.scale_to_zero_disabled and step.reason == TOO_FEW and step.replicas == 1:

@@ -34,7 +34,11 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     HPAZeroStatusReplicas: bool = True
     """With zero status replicas no average is reported (Kubernetes divides by zero)."""
     HPAHugeProposals: bool = True
-    """A proposal beyond an int32 is the largest int32 (Kubernetes: for metrics per pod the smallest, to min)."""
+    """A proposal, a count that a policy allows, or a percentage beyond an int32 is the largest int32.
+
+    Kubernetes wraps them around, and the sum of a Utilization beyond an int64, too: it scales to the minimum, or a
+    policy such as 2147483647 pods lets nothing grow (kubernetes/kubernetes#141397, #142192).
+    """
 
     HPASpecReplicasKept: bool = True
     """Within the tolerance a metric with an average per replica of the whole target keeps the count of the spec.

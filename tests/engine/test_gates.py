@@ -7,6 +7,7 @@ import pytest
 from support.engine import Workload, external, object_metric, one, pod, pods_metric, resource, series, used
 
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
+from hpad.api.pod import ContainerRequests
 from hpad.engine.conditions import find
 from hpad.engine.view import Gates
 
@@ -175,6 +176,31 @@ def test_a_replayed_gate_that_is_not_named_is_off() -> None:
 def test_a_huge_value_scales_to_the_maximum_with_the_gate(fixed: bool, desired: int) -> None:
     web = Workload(pods_metric("load", "1m"), replicas=5, behavior=NO_DOWN_WINDOW, gates=Gates(HPAHugeProposals=fixed))
     assert web.reconcile(used([10**12] * 5), after=15).desired == desired
+
+
+POLICIES = [{"type": "Pods", "value": 2**31 - 1}, {"type": "Percent", "value": 2**31 - 1}]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("fixed", [True, False])
+def test_a_huge_policy_lets_the_target_grow_with_the_gate(policy: dict[str, Any], fixed: bool) -> None:
+    """In Kubernetes the count that it allows wraps around, and the target never grows (kubernetes#141397)."""
+    behavior = {"scaleUp": {"policies": [policy | {"periodSeconds": 15}]}}
+    gates = Gates(HPAHugeProposals=fixed)
+    web = Workload(external("q", averageValue="10"), replicas=200, high=1000, behavior=behavior, gates=gates)
+    assert web.reconcile(series(6000), after=15).desired == (600 if fixed else 200)
+
+
+@pytest.mark.parametrize(("fixed", "desired"), [(True, 2000), (False, 1)])
+def test_a_utilization_of_much_memory_is_no_negative_one_with_the_gate(fixed: bool, desired: int) -> None:
+    """1000 pods use 100 GiB each, twice their request: times 100 it is beyond an int64. The default policy doubles."""
+    gibibyte, gates = 1000 * 2**30, Gates(HPAHugeProposals=fixed)
+    memory = resource("memory", averageUtilization=80)
+    web = Workload(memory, replicas=1000, high=5000, behavior=NO_DOWN_WINDOW, gates=gates)
+    requested = (ContainerRequests("app", {"memory": 50 * gibibyte}),)
+    web.pods = [pod(f"web-{n}", containers=requested) for n in range(1000)]
+    decision = web.reconcile(used([100 * gibibyte] * 1000), after=15)
+    assert decision.desired == desired
 
 
 AVERAGES = [(external("q", averageValue="10"), series), (object_metric("q", averageValue="10"), one)]

@@ -107,7 +107,7 @@ def policies(view: View, restrained: Restrained) -> trace.PoliciesTrace | None:
     found = tuple(_rule(view, direction, index, up=up) for index in range(len(direction.policies)))
     return trace.PoliciesTrace(
         direction=trace.UP if up else trace.DOWN,
-        allows=allowed(direction, current, view.history, view.now, up=up),
+        allows=allowed(direction, current, view.history, view.now, up=up, huge=view.tunables.gates.HPAHugeProposals),
         limited=limited,
         select=direction.select,
         rules=found,
@@ -115,7 +115,8 @@ def policies(view: View, restrained: Restrained) -> trace.PoliciesTrace | None:
 
 
 def _rule(view: View, rules: DirectionRules, index: int, *, up: bool) -> trace.PolicyTrace:
-    policy, start, allows = reaches(rules, view.replicas, view.history, view.now, up=up)[index]
+    huge = view.tunables.gates.HPAHugeProposals
+    policy, start, allows = reaches(rules, view.replicas, view.history, view.now, up=up, huge=huge)[index]
     rescales = view.history.scale_ups if up else view.history.scale_downs
     own = [each for each in rescales if each.timestamp > view.now - policy.period]
     oldest = min((each.timestamp for each in own), default=None)
