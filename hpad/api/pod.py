@@ -14,6 +14,8 @@ from hpad.api.metadata import Moment
 from hpad.api.quantity import Quantity
 
 _ALWAYS: Final = "Always"
+_FINISHED: Final = ("Succeeded", "Failed")
+"""The phases of pods that have ended."""
 _IPV4: Final = 2**32
 
 
@@ -74,6 +76,11 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     owner: PodOwner | None = None
     address: int = 0
     deletion_cost: DeletionCost | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a ReplicaSet counts it: it has not finished, and is not being deleted."""
+        return not self.deleted and self.phase not in _FINISHED
 
     @property
     def address_text(self) -> str:

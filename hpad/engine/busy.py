@@ -28,7 +28,6 @@ from hpad.engine.deletion_costs import Spared, Work, costs, in_order
 from hpad.engine.view import View
 
 Answer = Sample | AdapterError
-_FINISHED: Final = ("Succeeded", "Failed")
 _PENDING: Final = "Pending"
 _STATEFUL_SET: Final = "StatefulSet"
 _ORDINAL: Final = re.compile(r".*-([0-9]{1,9})", re.DOTALL)
@@ -50,7 +49,7 @@ def by_ordinal(hpa: HorizontalPodAutoscaler) -> bool:
 
 def active(pods: Sequence[Pod]) -> list[Pod]:
     """Returns the pods that a ReplicaSet counts: not finished, and not being deleted."""
-    return [pod for pod in pods if not pod.deleted and pod.phase not in _FINISHED]
+    return [pod for pod in pods if pod.is_active]
 
 
 def queries(view: View) -> tuple[Query | AdapterError, ...]:

@@ -19,7 +19,6 @@ from hpad.engine.view import View
 UNKNOWN: Final = "BudgetUnknown"
 EXCEEDED: Final = "MinimaExceedBudget"
 UNKNOWN_COST: Final = "the CPU that a replica requests is unknown: neither pods nor pod template request any"
-_FINISHED: Final = ("Succeeded", "Failed")
 
 
 def member(view: View, decision: Decision) -> BudgetMember:
@@ -54,7 +53,7 @@ def millicores(pods: Sequence[Pod]) -> int:
     Pods of one target differ while it is rolled out or resized; the largest is taken so that the sum never exceeds a
     budget. A pod counts with what its containers request, as in the scheduler.
     """
-    return max((_requested(pod) for pod in pods if not pod.deleted and pod.phase not in _FINISHED), default=0)
+    return max((_requested(pod) for pod in pods if pod.is_active), default=0)
 
 
 def _requested(pod: Pod) -> int:

@@ -12,7 +12,7 @@ Source of the idea: kubernetes/kubernetes#139189.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -26,7 +26,6 @@ from hpad.engine.spec import VALUE, CompiledMetric
 from hpad.engine.view import View
 
 Answer = Sample | AdapterError
-_FINISHED: Final = ("Succeeded", "Failed")
 
 
 def without(view: View, answers: Sequence[Answer]) -> tuple[View, Sequence[Answer]]:
@@ -102,7 +101,7 @@ def _spares(view: View, measured: Sequence[_Measured], extra: int) -> Collection
     Each metric is about all of them. Where metrics are about a part of the replicas (`hpad.io/pods`), as many are spare
     as there are among that part.
     """
-    active = [pod for pod in view.pods if not pod.deleted and pod.phase not in _FINISHED]
+    active = [pod for pod in view.pods if pod.is_active]
     known = [each.usable for each in measured if isinstance(each.answer, PodSample)]
     number, pool = len(active) - _left(len(active), view.replicas, extra), active
     if view.controls.pods is not None:
