@@ -154,8 +154,9 @@ _CANARIES = """## Canaries
 
 `hpad.io/pods: role=stable` leaves pods out of the metrics that the selector of the target matches, such as canaries or
 pods of a Job. Parts with semicolons between are for single metrics, by their addresses (but `#INDEX`):
-`hpad.io/pods: "memory: role=stable"`. A metric that is left without any pod fails. Readiness, requests and values of
-other pods do not count; the check for HPAs that share pods and the annotations about busy pods still take all of them.
+`hpad.io/pods: "memory: role=stable"`. A metric per pod, or a Value, fails where no pod is left. Readiness, requests and
+values of other pods do not count; the check for HPAs that share pods and the annotations about busy pods still take all
+of them.
 
 A canary of Argo Rollouts rarely needs it. With 10 replicas under a constant load:
 
@@ -169,7 +170,8 @@ A canary of Argo Rollouts rarely needs it. With 10 replicas under a constant loa
 [1] without traffic routing, or with `dynamicStableScale`; [2] with traffic routing.
 
 Without traffic routing, stable pods alone are fewer than the replicas, and any metric of them asks for too few: at 50 %
-for half. What the canaries on top carry is missed only when they go, as 15 pods at their goal are reason for no change.
+for half. With canaries on top, 15 pods at their goal, or a queue of 15 shares, are no reason to have more than 10
+replicas: what the canaries carry is missed once they are gone, and the target grows then.
 Utilization is a mean: a canary at 109 % beside stable pods at 32 % looks as if all were well (argo-rollouts#4607).
 The labels come from `canaryMetadata` and `stableMetadata` of the Rollout.
 """
@@ -187,9 +189,10 @@ budgets:
 Each HPA has its minimum. What is left goes to the highest `hpad.io/budget-priority` first; HPAs of one priority that
 want more than there is have it in proportion to what they want beyond their minimum, the first replica of each before
 one more of another. As a lower `maxReplicas`, a budget cuts at once, without windows and policies, but neither below
-the minimum nor below what `hpad.io/keep-busy` keeps. It never raises a count. `cores` are counted by the CPU requests
-of the pods: the largest pod of a target stands for all, and its pod template where there is none (of a custom resource,
-with the right to list it).
+the minimum nor below what `hpad.io/keep-busy` keeps. It never raises a count.
+
+`cores` counts CPU requests: each replica of a target costs as much as its largest pod requests. A target without pods
+is counted by its pod template; for a custom resource, hpad needs the right to list it.
 
 What counts is `spec.replicas` of the targets. An HPA grows only into what the others do not hold: one of a higher
 priority first wants more, the others give that up in their next reconciles, and it grows in its own next one, about one

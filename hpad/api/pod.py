@@ -27,11 +27,11 @@ class ContainerRequests(msgspec.Struct, frozen=True, gc=False):
 
 
 class OtherRequests(msgspec.Struct, frozen=True, gc=False):
-    """The requests of a pod as they are beside its spec.
+    """What may count of a pod in place of, or on top of, the requests of its spec.
 
-    `containers` and `pod_requests` are as those of the pod, with the requests in force: while a resize in place is
-    pending, deferred, infeasible or in progress, those that the node still applies (KEP-1287). `overhead` is that of
-    the RuntimeClass of a pod with pod-level requests; {} for others.
+    `containers` and `pod_requests` have the form of those of the pod, with the requests in force: while a resize in
+    place is pending, deferred, infeasible or in progress, those that the node still applies (KEP-1287). `overhead` is
+    that of the RuntimeClass of a pod with pod-level requests; {} for others.
     """
 
     containers: tuple[ContainerRequests, ...]
@@ -56,7 +56,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     `containers` are the regular containers, then the restartable init containers (sidecars), in their order.
     `pod_requests` is the result of `effective_requests` for a pod with pod-level requests (spec.resources), else None.
-    `other_requests` is None for a pod without overhead whose requests are in force, as nearly all are.
+    `other_requests` is None where the requests of the spec are in force and there is no overhead, as with nearly all.
     `ready` is the status of the Ready condition ("True", "False", "Unknown"), None without the condition; `ready_since`
     is its last transition. `owner` is its controller, None for a pod without one; recordings, which hold only pods that
     count, do not have it. `address` is its IP address as a number, 0 while it has none; recordings do not have it.

@@ -43,7 +43,6 @@ Defaults = Callable[[HorizontalPodAutoscaler], Mapping[str, str]]
 
 UNKNOWN: Final = "UnknownAnnotation"
 INVALID: Final = "InvalidAnnotation"
-_MOST_SECONDS: Final = 10**9
 _LONGEST_TEXT: Final = 4096
 _PARSED: Final = 50
 """What read annotations take for each character: the parts of a metric policy, above all."""
@@ -275,7 +274,7 @@ def _timed(fallback: Fallback | None, after: timedelta | None) -> Fallback | Non
 
 
 def _seconds(text: str) -> timedelta:
-    return timedelta(seconds=fallback_policy.whole_number(text, 0, _MOST_SECONDS))
+    return timedelta(seconds=fallback_policy.whole_number(text, 0, fallback_policy.MOST_SECONDS))
 
 
 def _threshold(text: str) -> int:

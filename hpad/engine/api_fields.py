@@ -3,8 +3,8 @@
 | field | annotation | source |
 | --- | --- | --- |
 | `spec.syncPeriodSeconds` | `hpad.io/sync-period` | KEP-6003, alpha, aimed at Kubernetes 1.38 |
-| `spec.selectionStrategy` | `hpad.io/pod-selection` | KEP-5325, in no release yet |
-| `spec.metrics[].external.fallback` | `hpad.io/fallback`, `hpad.io/failure-duration-seconds` | KEP-5679, in none yet |
+| `spec.selectionStrategy` | `hpad.io/pod-selection` | KEP-5325, not released |
+| `spec.metrics[].external.fallback` | `hpad.io/fallback`, `hpad.io/failure-duration-seconds` | KEP-5679, not released |
 
 A server that does not know a field drops it. Where a field and the annotation are both there, the field wins, and where
 they differ that is an error: with the same value in both, an HPA suits servers with and without the field.
@@ -25,12 +25,10 @@ from hpad.engine.spec import CompiledMetric
 OVERRIDDEN: Final = "OverriddenAnnotation"
 """The reason of HpadAnnotationsValid for an annotation beside its field that has another value."""
 FALLBACK: Final = f"{PREFIX}fallback"
-_MOST_SECONDS: Final = 10**9
-"""The field has 64 bits: no time is that late."""
 _NOTHING: Final[Mapping[str, str]] = {}
 _SYNC_PERIOD: Final = "spec.syncPeriodSeconds"
 _STRATEGY: Final = "spec.selectionStrategy"
-FIELDS: Final[Mapping[str, str]] = {_SYNC_PERIOD: controls.SYNC_PERIOD, _STRATEGY: controls.POD_SELECTION}
+_FIELDS: Final[Mapping[str, str]] = {_SYNC_PERIOD: controls.SYNC_PERIOD, _STRATEGY: controls.POD_SELECTION}
 """The annotation of each field of the spec."""
 
 
@@ -51,7 +49,7 @@ def overridden(given: Mapping[str, str], by_fields: Mapping[str, str]) -> list[P
     """Returns a problem for each annotation that is given beside its field with another value."""
     return [
         Problem(annotation, f"{field} says something else, and wins: remove one of them", reason=OVERRIDDEN)
-        for field, annotation in FIELDS.items()
+        for field, annotation in _FIELDS.items()
         if annotation in given and annotation in by_fields and _differ(annotation, given, by_fields)
     ]
 
@@ -68,11 +66,6 @@ def _differ(annotation: str, given: Mapping[str, str], by_fields: Mapping[str, s
 def fallbacks(metrics: Sequence[CompiledMetric]) -> tuple[Fallback | None, ...]:
     """Returns the fallback that the spec of each metric has."""
     return tuple([_fallback(_of(metric)) for metric in metrics])
-
-
-def has_fallback(metric: CompiledMetric) -> bool:
-    """Whether the spec of the metric has a fallback."""
-    return _of(metric) is not None
 
 
 def missing(spec: HorizontalPodAutoscalerSpec) -> list[Problem]:
@@ -96,6 +89,7 @@ def _of(metric: CompiledMetric) -> ExternalMetricFallback | None:
 def _fallback(field: ExternalMetricFallback | None) -> Fallback | None:
     if field is None:
         return None
-    seconds = field.failure_duration_seconds
-    after = fallback_policy.DEFAULT_AFTER if seconds is None else timedelta(seconds=min(seconds, _MOST_SECONDS))
+    seconds, after = field.failure_duration_seconds, fallback_policy.DEFAULT_AFTER
+    if seconds is not None:
+        after = timedelta(seconds=min(seconds, fallback_policy.MOST_SECONDS))
     return Fallback(kind=fallback_policy.REPLICAS, replicas=field.replicas, after=after)

@@ -65,8 +65,8 @@ class Budgeted(
 ):
     """What a budget did: the counts before and after it, and the allotment of the HPA in replicas.
 
-    `amount`, and what the `others` (their number) hold and want, are texts such as `50 cores`. `error` says why the
-    budget is unknown, or that the minima exceed it; then `allotment` is None where it is unknown.
+    `amount`, and what the `others` (their number) hold and want, are texts such as `50 cores`. `error` says that the
+    minima exceed the amount, or why the budget or the cost of a replica is unknown: then `allotment` is None.
     """
 
     budget: str
@@ -167,11 +167,6 @@ def _rounded(found: dict[str, int], claims: Sequence[_Claim], left: int, weights
                 left -= more * each.cost
                 ranked[index] = (some, loss, key, each, lacks - more)
     return left
-
-
-def room(shares: Shares, own: BudgetMember) -> int:
-    """Returns the largest count that `own` may have now (`allowed`)."""
-    return allowed(shares, own).now
 
 
 class Room(NamedTuple):

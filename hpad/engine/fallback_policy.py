@@ -30,6 +30,8 @@ COUNTED: Final = (REPLICAS, AT_LEAST, AT_MOST)
 LAST_GOOD: Final = "last-good"
 IGNORE: Final = "ignore"
 DEFAULT_AFTER: Final = timedelta(seconds=180)
+MOST_SECONDS: Final = 10**9
+"""Of a failure duration; a number of 64 bits would not fit into a timedelta."""
 
 _POLICY = re.compile(r"(?P<kind>[a-z-]+)(:(?P<value>[^ ]+))?( after (?P<after>[^ ]+))?")
 _FORMS: Final = "hold, ignore, replicas:N, at-least:N, at-most:N or last-good:AGE, such as replicas:5 or last-good:10m"

@@ -5,7 +5,7 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from hpad.engine.budget import REPLICA, BudgetMember, Shares, amount_text, held, room, shares_of
+from hpad.engine.budget import REPLICA, BudgetMember, Shares, allowed, amount_text, held, shares_of
 
 
 def _member(key: str, wants: int, *, held: int = 0, priority: int = 0, minimum: int = 0, **more: int) -> BudgetMember:
@@ -77,34 +77,34 @@ def test_what_is_too_little_for_a_large_replica_is_left_to_a_small_one() -> None
 def test_minima_beyond_the_amount_hold() -> None:
     first, second = _member("a", 9, minimum=6), _member("b", 9, minimum=6, held=6)
     assert _of(10, first, second) == [6, 6]
-    assert room(Shares("gpu", 10 * REPLICA, members=(second,)), first) == 6
+    assert allowed(Shares("gpu", 10 * REPLICA, members=(second,)), first).now == 6
 
 
 def test_a_member_grows_only_into_what_the_others_do_not_hold() -> None:
     shares = Shares("gpu", 20 * REPLICA, members=(_member("low", 15, held=15),))
-    assert room(shares, _member("high", 20, held=2, priority=1)) == 5
-    assert room(shares, _member("high", 20, held=5, priority=1)) == 5
+    assert allowed(shares, _member("high", 20, held=2, priority=1)).now == 5
+    assert allowed(shares, _member("high", 20, held=5, priority=1)).now == 5
 
 
 def test_the_minimum_of_another_member_is_left_to_it() -> None:
     shares = Shares("gpu", 10 * REPLICA, members=(_member("asleep", 4, minimum=4), _member("b", 3, held=3)))
-    assert room(shares, _member("a", 20)) == 3
+    assert allowed(shares, _member("a", 20)).now == 3
 
 
 def test_a_member_beyond_its_allotment_is_cut() -> None:
     shares = Shares("gpu", 20 * REPLICA, members=(_member("high", 15, held=5, priority=1),))
-    assert room(shares, _member("low", 15, held=15)) == 5
+    assert allowed(shares, _member("low", 15, held=15)).now == 5
 
 
 def test_one_that_was_scaled_by_hand_beyond_the_budget_takes_nothing_from_others() -> None:
     by_hand = _member("a", 5, held=50)
-    assert room(Shares("gpu", 60 * REPLICA, members=(by_hand,)), _member("b", 55, held=55)) == 55
+    assert allowed(Shares("gpu", 60 * REPLICA, members=(by_hand,)), _member("b", 55, held=55)).now == 55
 
 
 def test_a_cut_never_goes_below_the_minimum_and_what_is_kept() -> None:
     shares = Shares("gpu", 10 * REPLICA, members=(_member("high", 10, held=10, priority=1),))
-    assert room(shares, _member("low", 9, held=9, minimum=4)) == 4
-    assert room(shares, _member("low", 9, held=9, minimum=4, keeps=7)) == 7
+    assert allowed(shares, _member("low", 9, held=9, minimum=4)).now == 4
+    assert allowed(shares, _member("low", 9, held=9, minimum=4, keeps=7)).now == 7
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -120,7 +120,7 @@ def test_the_sum_never_exceeds_the_amount_and_comes_to_rest(seed: int) -> None:
         for key in chance.sample(sorted(members), len(members)):
             others = tuple(each for each in members.values() if each.key != key)
             own = members[key]
-            count = min(own.wants, room(Shares("gpu", amount, members=others), own))
+            count = min(own.wants, allowed(Shares("gpu", amount, members=others), own).now)
             members[key] = replace(own, held=count)
             assert held(members.values()) <= amount
             assert count >= own.minimum

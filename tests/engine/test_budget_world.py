@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hpad.engine.budget import REPLICA, BudgetMember, Shares, room, shares_of
+from hpad.engine.budget import REPLICA, BudgetMember, Shares, allowed, shares_of
 
 EXAMPLES = settings(max_examples=150, deadline=None)
 
@@ -156,7 +156,7 @@ def test_a_member_grows_only_into_what_is_free_and_never_above_its_allotment(
     fits = sum(each.minimum * each.cost for each in members) <= amount
     for each in members:
         others = tuple(other for other in members if other is not each)
-        count = min(each.wants, room(Shares("gpu", amount, members=others), each))
+        count = min(each.wants, allowed(Shares("gpu", amount, members=others), each).now)
         base = max(each.minimum, each.keeps)
         assert count >= min(base, each.held, each.wants)
         if fits and count > each.held:
@@ -187,7 +187,7 @@ class SharingWorld:
     def turn(self, key: str) -> bool:
         """Reconciles one HPA. Returns whether its count changed."""
         own, before = self.members[key], self.held
-        count = min(own.wants, room(Shares("shared", self.amount, members=self.others(key)), own))
+        count = min(own.wants, allowed(Shares("shared", self.amount, members=self.others(key)), own).now)
         count = max(count, own.keeps)  # the stage after the budget keeps busy pods
         self.members[key] = replace(own, held=count)
         assert self.held <= max(self.amount, before)
