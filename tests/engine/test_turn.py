@@ -1,8 +1,6 @@
 """The generator of a reconcile, driven by hand: what it asks, what it wants written, and what it returns."""
 
-import inspect
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -233,8 +231,3 @@ def test_what_a_driver_raises_ends_the_turn() -> None:
 
     with pytest.raises(LookupError):
         run(web(), fails, lambda count: Outcome((count,)))
-
-
-def test_the_page_about_the_architecture_shows_the_generator_as_it_is() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "architecture.md").read_text("utf-8")
-    assert f"```python\n{inspect.getsource(turn)}```" in page
