@@ -21,8 +21,6 @@ def assess(past: HpaPast, options: AdviceOptions) -> Assessment:
         chosen = choice.choose(model, known, found, now, trusted)
     if chosen is not None:
         found = choice.with_fault(found, chosen)
-    modelled = () if now is None else now.curve
-    advised = () if chosen is None else chosen.rerun.curve
     return Assessment(
         key=past.hpa.key,
         facts=known,
@@ -33,9 +31,5 @@ def assess(past: HpaPast, options: AdviceOptions) -> Assessment:
         readings=past.readings,
         notes=() if model is None else model.notes,
         samples=past.samples,
-        recorded=facts.curve(past),
-        modelled=modelled,
-        advised=advised,
-        chart=chart_of(past, modelled, advised),
-        past=past,
+        chart=chart_of(past, () if now is None else now.curve, () if chosen is None else chosen.rerun.curve),
     )

@@ -10,7 +10,7 @@ import msgspec
 from hpad.api.metadata import Key
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.faults import FoundFault
-from hpad.simulation.advice.past import HpaPast, MetricReading
+from hpad.simulation.advice.past import MetricReading
 from hpad.simulation.history import DAY
 from hpad.simulation.metric_charts import MetricChart
 from hpad.simulation.thinning import Steps
@@ -86,10 +86,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def days(self) -> float:
         return self.seconds / DAY
-
-    @property
-    def rescales_per_day(self) -> float:
-        return self.rescales / self.days if self.seconds else 0.0
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,7 +177,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is said of one HPA. Curves: as it was, with the spec of now, and with the advice, by the model."""
+    """All that is said of one HPA."""
 
     key: Key
     facts: Facts
@@ -195,10 +191,5 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     """What was assumed: the model of the load of each metric."""
     samples: int = 0
     """Values read for it."""
-    recorded: Curve = ()
-    modelled: Curve = ()
-    advised: Curve = ()
     chart: Chart | None = None
     """None: there is no time in the past."""
-    past: HpaPast | None = None
-    """None where memory matters."""

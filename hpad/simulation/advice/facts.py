@@ -10,10 +10,10 @@ from hpad.api.sample import CONTAINER_RESOURCE, RESOURCE
 from hpad.engine.spec import CompiledMetric, compiled_spec
 from hpad.engine.view import Tunables
 from hpad.simulation.advice import rescales
-from hpad.simulation.advice.assessment import Curve, Facts
+from hpad.simulation.advice.assessment import Facts
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.record import INSTANT, PastRecord, record_of
-from hpad.simulation.history import REPLICAS, is_total, named
+from hpad.simulation.history import is_total, named
 
 REACTION: Final = timedelta(minutes=3)
 """Replicas that the metrics ask for are there after this time if nothing holds them back.
@@ -26,17 +26,6 @@ _SPREAD: Final = 1.5
 _FALLS: Final = 0.8
 """A shared value falls to 1 / _SPREAD or less; one that stays above this does not fall."""
 _STEADY: Final = 1.3
-
-
-def curve(past: HpaPast) -> Curve:
-    """Returns the recorded replica count: its changes, and its last time."""
-    known = [
-        (time, round(count))
-        for time, count in zip(past.load.times, past.load.columns.get(REPLICAS, ()), strict=False)
-        if count is not None
-    ]
-    changes = [after for before, after in itertools.pairwise(known) if before[1] != after[1]]
-    return [*known[:1], *changes, *known[-1:]]
 
 
 def facts_of(past: HpaPast, tunables: Tunables) -> Facts:

@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 def assessed(
     pasts: Iterable[HpaPast], options: AdviceOptions, workers: int, one: Assess = assess
 ) -> Iterator[Assessment | NotAssessed]:
-    """Yields what `one` says of each past, without the past and its curves but for the chart.
+    """Yields what `one` says of each past.
 
     An HPA that cannot be assessed does not end the others. All else is as in `spread`.
     """
@@ -87,10 +87,9 @@ def _safely(past: HpaPast, options: AdviceOptions, one: Assess) -> Assessment | 
     if past.problem:
         return NotAssessed(past.hpa.key, past.problem)
     try:
-        found = one(past, options)
+        return one(past, options)
     except Exception as error:  # noqa: BLE001 - a defect that one HPA meets must not hide the advice on all others
         return NotAssessed(past.hpa.key, f"could not be assessed: {type(error).__name__}: {error}")
-    return msgspec.structs.replace(found, past=None, recorded=(), modelled=(), advised=())
 
 
 def _ignore_interrupts() -> None:

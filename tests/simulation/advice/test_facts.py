@@ -35,7 +35,6 @@ def test_each_count_holds_until_the_next_time() -> None:
     assert (found.lowest, found.highest) == (2, 4)
     assert (found.at_maximum, found.longest_at_maximum, found.at_minimum) == (2 * MINUTE, 2 * MINUTE, 2 * MINUTE)
     assert found.rescales == 3
-    assert found.rescales_per_day == pytest.approx(3 / (5 / 1440))
 
 
 def test_a_gap_is_no_time() -> None:
@@ -224,13 +223,7 @@ def test_containers_without_requests() -> None:
 def test_a_past_without_counts() -> None:
     past = painted(spec(CPU), [None, None, None], {"cpu": 50})
     found = known(past)
-    assert (found.seconds, found.lowest, found.peak, found.rescales_per_day) == (0, 0, None, 0)
-    assert facts.curve(past) == []
-
-
-def test_the_curve_has_changes_and_the_last_time() -> None:
-    found = facts.curve(painted(spec(CPU), [2, 2, None, 3, 3, 3]))
-    assert found == [(BEGIN, 2), (BEGIN + 3 * MINUTE, 3), (BEGIN + 5 * MINUTE, 3)]
+    assert (found.seconds, found.lowest, found.peak) == (0, 0, None)
 
 
 def _holes(past: HpaPast, share: float, seed: int) -> HpaPast:

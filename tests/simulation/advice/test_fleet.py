@@ -42,7 +42,6 @@ def test_one_that_fails_leaves_the_others(workers: int) -> None:
     assert failed == NotAssessed(past("web-3").hpa.key, "could not be assessed: ZeroDivisionError: division by zero")
     for each in found:
         assert isinstance(each, Assessment)
-        assert (each.past, each.recorded, each.modelled, each.advised) == (None, (), (), ())
         assert each.chart is not None
 
 
