@@ -4,18 +4,21 @@ from hpad.simulation.advice import facts, verdict
 from hpad.simulation.advice.assessment import AdviceOptions, Assessment, Level
 from hpad.simulation.advice.choosing import choice
 from hpad.simulation.advice.finding import findings
+from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.model import rerun, trust
 from hpad.simulation.advice.pages.chart import chart_of
 from hpad.simulation.advice.past import HpaPast
+from hpad.simulation.advice.record import record_of
 
 
 def assess(past: HpaPast, options: AdviceOptions) -> Assessment:
     """Returns the assessment. Runs for about a second per week and HPA."""
-    known = facts.facts_of(past, options.tunables)
+    record = record_of(past, options.tunables)
+    known = facts.facts_of(past, record)
     model = None if past.is_paused else rerun.LoadModel.of(past, options)
     now = None if model is None else rerun.rerun(past.hpa, model)
     trusted = trust.judged(past, now)
-    found = findings.found(past, known, now, trusted, options.tunables)
+    found = findings.found(Case(past, known, record, now, trusted))
     chosen = None
     if model is not None and now is not None and trusted.level is not Level.POOR:
         chosen = choice.choose(model, known, found, now, trusted)

@@ -8,11 +8,10 @@ from typing import Final
 
 from hpad.api.sample import CONTAINER_RESOURCE, RESOURCE
 from hpad.engine.spec import CompiledMetric, compiled_spec
-from hpad.engine.view import Tunables
 from hpad.simulation.advice import rescales
 from hpad.simulation.advice.assessment import Facts
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.record import INSTANT, PastRecord, record_of
+from hpad.simulation.advice.record import INSTANT, PastRecord
 from hpad.simulation.history import is_total, named
 
 REACTION: Final = timedelta(minutes=3)
@@ -28,13 +27,8 @@ _FALLS: Final = 0.8
 _STEADY: Final = 1.3
 
 
-def facts_of(past: HpaPast, tunables: Tunables) -> Facts:
-    """Returns the facts. Takes about 40 ms for a week of minutes."""
-    return facts_from(past, record_of(past, tunables))
-
-
-def facts_from(past: HpaPast, record: PastRecord) -> Facts:
-    """Returns the facts of a past whose record is known."""
+def facts_of(past: HpaPast, record: PastRecord) -> Facts:
+    """Returns the facts of a past and its record."""
     found = rescales.rescales(past)
     legs = rescales.legs(found)
     full = at_maximum(record)

@@ -14,6 +14,7 @@ from hpad.simulation.advice.choosing.candidates import MOST, SettingCandidate, S
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.model.rerun import LoadModel, rerun
 from hpad.simulation.advice.past import HpaPast
+from hpad.simulation.advice.record import record_of
 from hpad.simulation.backlog import Rates
 
 CPU = resource("cpu", averageUtilization=50)
@@ -25,7 +26,7 @@ def tried(past: HpaPast, *faults: HpaFault, severity: Severity = Severity.WARNIN
     model = LoadModel.of(past, AdviceOptions(Tunables()))
     assert model is not None
     found = [FoundFault(each, severity, "") for each in faults]
-    known = facts.facts_of(past, Tunables())
+    known = facts.facts_of(past, record_of(past, Tunables()))
     return candidates(Situation.of(model, known, found, rerun(past.hpa, model)))
 
 
@@ -79,7 +80,7 @@ def test_a_metric_that_each_pod_exceeds_is_left_alone() -> None:
     past = painted(
         spec(resource("memory", averageValue="700Mi"), low=2, high=12), [12.0] * DAY, {"memory": 900.0 * 2**20}
     )
-    assert facts.facts_of(past, Tunables()).exceeded == ("memory",)
+    assert facts.facts_of(past, record_of(past, Tunables())).exceeded == ("memory",)
     assert tried(past, HpaFault.AT_MAXIMUM) == []
 
 

@@ -16,6 +16,7 @@ from hpad.engine.view import Tunables
 from hpad.simulation.advice import facts
 from hpad.simulation.advice.assessment import Facts
 from hpad.simulation.advice.past import HpaPast
+from hpad.simulation.advice.record import record_of
 from hpad.simulation.history import REPLICAS, LoadHistory
 
 CPU = resource("cpu", averageUtilization=50)
@@ -25,7 +26,7 @@ LAG = external("lag", value="100")
 
 
 def known(past: HpaPast, **tunables: Any) -> Facts:
-    return facts.facts_of(past, Tunables(**tunables))
+    return facts.facts_of(past, record_of(past, Tunables(**tunables)))
 
 
 def test_each_count_holds_until_the_next_time() -> None:

@@ -14,8 +14,10 @@ from hpad.simulation.advice import facts
 from hpad.simulation.advice.assessment import Figures, Level, ModelTrust
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding import findings
+from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.model.rerun import Rerun
 from hpad.simulation.advice.past import HpaPast
+from hpad.simulation.advice.record import record_of
 
 FAIR = ModelTrust(0.9, Level.FAIR, "")
 ALSO = {
@@ -25,7 +27,8 @@ ALSO = {
 
 
 def faults(past: HpaPast, now: Rerun | None = None, trust: ModelTrust = FAIR) -> tuple[FoundFault, ...]:
-    return findings.found(past, facts.facts_of(past, Tunables()), now, trust)
+    record = record_of(past, Tunables())
+    return findings.found(Case(past, facts.facts_of(past, record), record, now, trust))
 
 
 def severe(past: HpaPast) -> list[HpaFault]:
@@ -347,4 +350,4 @@ def test_a_day_of_gaps_changes_no_verdict() -> None:
     holed = painted(past.hpa, columns.pop("replicas"), columns)
     assert severe(holed) == [HpaFault.AT_MAXIMUM]
     assert "of 6 days" in text(holed, HpaFault.AT_MAXIMUM)
-    assert facts.facts_of(holed, Tunables()).seconds == 6 * DAY
+    assert facts.facts_of(holed, record_of(holed, Tunables())).seconds == 6 * DAY

@@ -4,14 +4,9 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from hpad.engine.view import Tunables
-from hpad.simulation.advice.assessment import Facts, ModelTrust
 from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding import broken, calm, shortage, waste
 from hpad.simulation.advice.finding.case import Case
-from hpad.simulation.advice.model.rerun import Rerun
-from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.record import record_of
 
 _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 _FINDERS: Final[Sequence[Callable[[Case], Iterator[FoundFault]]]] = (
@@ -49,11 +44,8 @@ EXPLAINS: Final[Mapping[HpaFault, frozenset[HpaFault]]] = {
 """The faults that are consequences of another one."""
 
 
-def found(
-    past: HpaPast, facts: Facts, now: Rerun | None, trust: ModelTrust, tunables: Tunables | None = None
-) -> tuple[FoundFault, ...]:
+def found(case: Case) -> tuple[FoundFault, ...]:
     """Returns the faults, the most severe first, and of equal ones the cause that leaves the least to judge."""
-    case = Case(past, facts, record_of(past, tunables or Tunables()), now, trust)
     return causes(itertools.chain.from_iterable(finder(case) for finder in _FINDERS))
 
 
