@@ -24,17 +24,16 @@ from hpad.cli import (
     paint,
 )
 from hpad.cli.advise_past import LookedAt, PastSource, ReadingProgress
-from hpad.cli.advise_report import FleetAdvice
 from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
 from hpad.records.format import RecordingError
 from hpad.settings import Settings, SettingsError
 from hpad.simulation.advice import fleet
-from hpad.simulation.advice.assessment import AdviceOptions, Assessment
-from hpad.simulation.advice.fleet import FleetError, NotAssessed
+from hpad.simulation.advice.assessment import AdviceOptions, Assessment, NotAssessed
+from hpad.simulation.advice.fleet import FleetError
 from hpad.simulation.advice.pages import page
-from hpad.simulation.advice.pages.page import PageHeader
 from hpad.simulation.advice.past import HpaPast
+from hpad.simulation.advice.summary import FleetAdvice
 from hpad.simulation.history import HistoryError
 
 _MOST_COLUMNS: Final = 120
@@ -237,16 +236,8 @@ def _workers(args: argparse.Namespace, source: PastSource) -> int:
 
 
 def _write(path: Path, advice: FleetAdvice) -> None:
-    header = PageHeader(
-        advice.begin,
-        advice.end,
-        advice.source,
-        price=advice.price,
-        skipped={str(each.key): each.problem for each in advice.unread},
-        notes=advice.notes,
-    )
     try:
         with path.open("w", encoding="utf-8") as file:
-            file.writelines(page.page(advice.assessments, header))
+            file.writelines(page.page(advice))
     except OSError as error:
         raise Failure(f"--report {path}: cannot be written: {error.strerror or error}") from None

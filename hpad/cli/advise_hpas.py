@@ -21,7 +21,7 @@ from hpad.kube.client import Client
 from hpad.manifests import documents
 from hpad.manifests import hpas as loading
 from hpad.settings import Settings
-from hpad.simulation.advice.fleet import NotAssessed
+from hpad.simulation.advice.assessment import NotAssessed
 
 _FORMS: Final = {"": hpas.HPA, AUTOSCALER_KEY: hpas.AUTOSCALER}
 

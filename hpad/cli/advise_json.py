@@ -5,9 +5,9 @@ from typing import Any
 
 from hpad.api.hpa import kind_of
 from hpad.api.metadata import Key
-from hpad.cli.advise_report import FleetAdvice
 from hpad.simulation.advice import summary
 from hpad.simulation.advice.assessment import Advice, Assessment, Facts, Figures, ModelTrust
+from hpad.simulation.advice.summary import FleetAdvice
 
 
 def as_json(found: FleetAdvice) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hpad.api.metadata import Key
 from hpad.cli import advise_hpas, fetch, moments, numbers, own_queries
 from hpad.cli.output import Failure, WrongUse
 from hpad.settings import Settings
-from hpad.simulation.advice.fleet import NotAssessed
+from hpad.simulation.advice.assessment import NotAssessed
 from hpad.simulation.advice.past import HpaPast
 
 

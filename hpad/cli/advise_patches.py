@@ -18,11 +18,11 @@ import yaml
 from hpad.api import hpa as v2
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
-from hpad.cli.advise_report import FleetAdvice
 from hpad.cli.output import Failure
 from hpad.kube import paths
 from hpad.records import spec_changes
 from hpad.simulation.advice.assessment import SettingChange
+from hpad.simulation.advice.summary import FleetAdvice
 
 HEAD: Final = "# Written by hpad advise"
 """Begins each file; files that begin so are replaced."""

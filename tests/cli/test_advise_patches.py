@@ -12,9 +12,9 @@ from support import advice_pasts, assessments
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.cli import advise_patches
-from hpad.cli.advise_report import FleetAdvice
 from hpad.cli.output import Failure
 from hpad.simulation.advice.assessment import SettingChange
+from hpad.simulation.advice.summary import FleetAdvice
 
 BEGIN, END = datetime(2026, 1, 5, tzinfo=UTC), datetime(2026, 1, 12, tzinfo=UTC)
 CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}

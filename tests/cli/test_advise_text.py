@@ -8,13 +8,11 @@ import pytest
 from support import assessments
 
 from hpad.api.metadata import Key
-from hpad.cli import advise_block, advise_text
-from hpad.cli.advise_report import FleetAdvice
+from hpad.cli import advise_text
 from hpad.cli.paint import wrapped
-from hpad.simulation.advice.assessment import Assessment, SettingChange
-from hpad.simulation.advice.faults import HpaFault, Severity
-from hpad.simulation.advice.fleet import NotAssessed
+from hpad.simulation.advice.assessment import Assessment, HpaFault, NotAssessed, SettingChange, Severity
 from hpad.simulation.advice.past import MetricReading
+from hpad.simulation.advice.summary import FleetAdvice
 
 BEGIN, END = datetime(2026, 1, 5, tzinfo=UTC), datetime(2026, 1, 12, tzinfo=UTC)
 HOUR = 3600.0
@@ -73,7 +71,7 @@ def test_the_block_has_settings_figures_and_where_values_are_from() -> None:
         saved=300 * HOUR,
         readings={"cpu": MetricReading("", "", "no value"), "queue": MetricReading("x", "sum(y)")},
     )
-    rows = [str(line) for line in advise_block.lines(found, 0.04, queries=True)]
+    rows = [str(line) for line in advise_text.block(found, 0.04, queries=True)]
     assert rows[0] == "shop/web  nothing is wrong"
     assert "           spec.metrics[0].resource.target.averageUtilization: 50 -> 65" in rows
     # 840 replica-hours: seven tenths on the first days, of which four fifths of 300 are saved.
@@ -84,9 +82,9 @@ def test_the_block_has_settings_figures_and_where_values_are_from() -> None:
 
 def test_less_than_a_day_has_no_rate() -> None:
     short = assessments.facts(seconds=240.0, replica_seconds=240.0, lowest=1, highest=1, rescales=1, at_minimum=0.0)
-    assert list(advise_block.past(short, None)) == ["1 replica in 4m, 0.1 replica-hours", "1 rescale, 0 flaps"]
+    assert list(advise_text.past(short, None)) == ["1 replica in 4m, 0.1 replica-hours", "1 rescale, 0 flaps"]
     week = assessments.facts(rescales=42, flaps=1, at_minimum=0.0)
-    assert list(advise_block.past(week, None))[1] == "6 rescales a day, 1 flap"
+    assert list(advise_text.past(week, None))[1] == "6 rescales a day, 1 flap"
 
 
 def test_lists_are_written_as_in_a_manifest() -> None:
@@ -94,12 +92,12 @@ def test_lists_are_written_as_in_a_manifest() -> None:
     change = SettingChange("spec.behavior.scaleUp.policies", None, policies)
     advice = assessments.advice(3600.0, "more at once", (change,))
     found = msgspec.structs.replace(assessments.assessment("web"), advice=advice, verdict="more at once")
-    rows = [str(line) for line in advise_block.lines(found, None, queries=False)]
+    rows = [str(line) for line in advise_text.block(found, None, queries=False)]
     text = "spec.behavior.scaleUp.policies: not set -> [{type: Pods, value: 4, periodSeconds: 15}]"
     assert f"  Advice:  {text}" in rows
     assert "\n".join(rows).count("more at once") == 1
 
 
 def test_what_is_only_worth_knowing_is_no_fault() -> None:
-    labels = [str(line).split(":")[0].strip() for line in advise_block.lines(STUCK, None, queries=False)]
+    labels = [str(line).split(":")[0].strip() for line in advise_text.block(STUCK, None, queries=False)]
     assert labels.index("Note") == labels.index("Fault") + 1

@@ -11,9 +11,9 @@ from support import assessments, kubectl_binaries
 from hpad.api import hpa as v2
 from hpad.api.metadata import AUTOSCALER_KEY
 from hpad.cli import advise_patches
-from hpad.cli.advise_report import FleetAdvice
 from hpad.manifests import documents, hpas
 from hpad.simulation.advice.assessment import SettingChange
+from hpad.simulation.advice.summary import FleetAdvice
 
 pytest_plugins = ("support.kubectl_fixtures",)
 HPA = """\

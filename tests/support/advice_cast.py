@@ -12,7 +12,7 @@ from typing import Any, Final
 from support.advice_pasts import DAY, HOUR, MINUTE, bursts, daily, flat, lived, noisy, painted, spec
 from support.engine import container, external, object_metric, pods_metric, resource
 
-from hpad.simulation.advice.faults import HpaFault
+from hpad.simulation.advice.assessment import HpaFault
 from hpad.simulation.advice.past import HpaPast
 
 WEEK: Final = 7 * 1440 + 1

@@ -13,7 +13,7 @@ from support import advice_seeds_loads as loads
 from support.plain_hpa import PERIOD
 from support.plain_world import Container, Run, Workload, run
 
-from hpad.simulation.advice.faults import HpaFault
+from hpad.simulation.advice.assessment import HpaFault
 
 Manifest = dict[str, Any]
 

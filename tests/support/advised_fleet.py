@@ -12,9 +12,16 @@ from support.simulations import CPU
 from hpad.api import hpa as v2
 from hpad.api.hpa import from_builtins
 from hpad.api.metadata import Key
-from hpad.simulation.advice.assessment import Assessment, Level, ModelTrust, SettingChange
-from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
-from hpad.simulation.advice.pages.chart import chart_of
+from hpad.simulation.advice.assess import chart_of
+from hpad.simulation.advice.assessment import (
+    Assessment,
+    FoundFault,
+    HpaFault,
+    Level,
+    ModelTrust,
+    SettingChange,
+    Severity,
+)
 from hpad.simulation.advice.past import Column, HpaPast, MetricReading
 from hpad.simulation.history import LoadHistory
 

@@ -4,8 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpad.api.metadata import Key
-from hpad.simulation.advice.assessment import Advice, Assessment, Facts, Figures, Level, ModelTrust, SettingChange
-from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.assessment import (
+    Advice,
+    Assessment,
+    Facts,
+    Figures,
+    FoundFault,
+    HpaFault,
+    Level,
+    ModelTrust,
+    SettingChange,
+    Severity,
+)
 from hpad.simulation.advice.past import MetricReading
 
 WEEK = 7 * 86_400.0

@@ -1,22 +1,49 @@
-"""From the past of one HPA to all that is said of it."""
+"""From the past of one HPA to all that is said of it, with its chart and the line on what matters most."""
 
-from hpad.simulation.advice import facts, verdict
-from hpad.simulation.advice.assessment import AdviceOptions, Assessment, Level
+from typing import Final
+
+from hpad.engine.words import replicas
+from hpad.simulation.advice.assessment import (
+    AdviceOptions,
+    Assessment,
+    Chart,
+    Curve,
+    Facts,
+    FoundFault,
+    HpaFault,
+    Level,
+    ModelTrust,
+    Severity,
+)
 from hpad.simulation.advice.choosing import choice
+from hpad.simulation.advice.choosing.choice import Choice
+from hpad.simulation.advice.facts import facts_of
 from hpad.simulation.advice.finding import findings
 from hpad.simulation.advice.finding.case import Case
-from hpad.simulation.advice.model import rerun, trust
-from hpad.simulation.advice.pages.chart import chart_of
+from hpad.simulation.advice.model import trust
+from hpad.simulation.advice.model.load_model import LoadModel
+from hpad.simulation.advice.model.rerun import rerun
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.record import record_of
+from hpad.simulation.advice.words import days, often, share
+from hpad.simulation.history import DAY, REPLICAS
+from hpad.simulation.metric_charts import metric_charts
+from hpad.simulation.thinning import steps, thinned
+
+LONGEST: Final = 100
+"""Characters of a line, where its parts allow it."""
+_MUCH: Final = 0.05
+"""The share of the time above goal from which on an HPA without a fault, whose load moves fast, is not praised."""
+_WASTE: Final = frozenset({HpaFault.IDLE_MINIMUM, HpaFault.GOAL_LOW, HpaFault.WINDOW_USELESS, HpaFault.WINDOW_SHORT})
+"""Faults of which the advice that mends them says all that there is to say."""
 
 
 def assess(past: HpaPast, options: AdviceOptions) -> Assessment:
     """Returns the assessment. Runs for about a second per week and HPA."""
     record = record_of(past, options.tunables)
-    known = facts.facts_of(past, record)
-    model = None if past.is_paused else rerun.LoadModel.of(past, options)
-    now = None if model is None else rerun.rerun(past.hpa, model)
+    known = facts_of(past, record)
+    model = None if past.is_paused else LoadModel.of(past, options)
+    now = None if model is None else rerun(past.hpa, model)
     trusted = trust.judged(past, now)
     found = findings.found(Case(past, known, record, now, trusted))
     chosen = None
@@ -30,9 +57,78 @@ def assess(past: HpaPast, options: AdviceOptions) -> Assessment:
         findings=found,
         trust=trusted,
         advice=None if chosen is None else chosen.advice,
-        verdict=verdict.of(known, found, chosen, trusted),
+        verdict=verdict(known, found, chosen, trusted),
         readings=past.readings,
         notes=() if model is None else model.notes,
         samples=past.samples,
         chart=chart_of(past, () if now is None else now.curve, () if chosen is None else chosen.rerun.curve),
     )
+
+
+def chart_of(past: HpaPast, modelled: Curve, advised: Curve) -> Chart | None:
+    """Returns the chart; None if the past has less than two times."""
+    load = past.load
+    if len(load.times) < 2:
+        return None
+    span = load.times[0], load.times[-1]
+    return Chart(
+        begin=span[0],
+        end=span[1],
+        metrics=metric_charts(past.hpa, load),
+        recorded=thinned(steps(load, load.columns.get(REPLICAS, ())), *span),
+        modelled=thinned(modelled, *span),
+        advised=thinned(advised, *span),
+        minimum=thinned(steps(load, past.minimum), *span),
+        maximum=thinned(steps(load, past.maximum), *span),
+    )
+
+
+def verdict(facts: Facts, findings: tuple[FoundFault, ...], chosen: Choice | None, trust: ModelTrust) -> str:
+    """Returns one line: the most severe fault, with the change that mends it; the advice; or that all is well."""
+    worst = next((each for each in findings if each.severity is not Severity.NOTE), None)
+    if worst is None and chosen is None:
+        return _calm(facts, findings, trust)
+    if chosen is None:
+        assert worst is not None
+        return worst.brief or worst.text
+    if worst is None or (worst.severity is Severity.WARNING and worst.fault in _WASTE):
+        return chosen.advice.text
+    return _with_change(worst.brief or worst.text, chosen)
+
+
+def _with_change(fault: str, chosen: Choice) -> str:
+    """Returns the fault and, where the line has room, the changes of the advice, which its text begins with."""
+    both = f"{fault}; advice: {chosen.advice.text.partition(':')[0]}"
+    return both if len(both) <= LONGEST else fault
+
+
+def _calm(facts: Facts, findings: tuple[FoundFault, ...], trust: ModelTrust) -> str:
+    if not facts.seconds:
+        return "no replica count is known in this time"
+    if facts.above_goal is None:
+        return f"its metrics are not readable: {_counts(facts)}, {_rescales(facts)}; nothing else is known"
+    well = facts.above_goal < _MUCH * facts.seconds
+    begin = f"{'does its job' if well else 'no fault found'}: {_counts(facts)}"
+    if facts.measured < DAY:
+        return f"{begin}; only {days(facts.measured)} are known, a day is needed to tell idle replicas"
+    above = (
+        f"above goal {share(facts.above_goal, facts.seconds)} of the time" if facts.above_goal else "never above goal"
+    )
+    parts = [begin, above, _rescales(facts)]
+    if trust.level is not Level.POOR and not findings:
+        parts.append("no better settings found")
+    while len(line := ", ".join(parts)) > LONGEST:
+        parts.pop()
+    return line
+
+
+def _counts(facts: Facts) -> str:
+    if facts.lowest == facts.highest:
+        return f"{replicas(facts.highest)} all the time"
+    return f"{facts.lowest} to {replicas(facts.highest)}"
+
+
+def _rescales(facts: Facts) -> str:
+    if not facts.rescales:
+        return "no rescales"
+    return often(facts.rescales, "rescale", facts.seconds)

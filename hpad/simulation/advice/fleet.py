@@ -8,24 +8,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
-import msgspec
-
-from hpad.api.metadata import Key
 from hpad.simulation.advice.assess import assess
-from hpad.simulation.advice.assessment import AdviceOptions, Assessment
+from hpad.simulation.advice.assessment import AdviceOptions, Assessment, NotAssessed
 from hpad.simulation.advice.past import HpaPast
 
 _AHEAD: Final = 3
 """Items per worker that are read before they can be worked on, so that no worker waits while a range query runs."""
 _PRELOADED: Final = "hpad.simulation.advice.assess"
 """Imported once, by the process that all workers are forked from."""
-
-
-class NotAssessed(msgspec.Struct, frozen=True):
-    """An HPA of which nothing can be said. `problem` is a sentence."""
-
-    key: Key
-    problem: str
 
 
 class FleetError(ValueError):

@@ -1,15 +1,17 @@
 """The fleet in a few figures, and its HPAs in the order in which a reader should look at them."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
 
 import msgspec
 
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
 from hpad.simulation.advice import words
-from hpad.simulation.advice.assessment import Assessment
-from hpad.simulation.advice.faults import Severity
+from hpad.simulation.advice.assessment import Assessment, NotAssessed, Severity
 
-_ORDER: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2, None: 3}
+_ORDER: Final = (*Severity, None)
 
 
 class FleetSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +37,7 @@ class FleetSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 def severity(assessment: Assessment) -> Severity | None:
     """Returns that of the most severe fault; None without one."""
-    return min((each.severity for each in assessment.findings), key=_ORDER.__getitem__, default=None)
+    return min((each.severity for each in assessment.findings), key=_ORDER.index, default=None)
 
 
 def saved(assessment: Assessment) -> float:
@@ -45,7 +47,7 @@ def saved(assessment: Assessment) -> float:
 
 def ranked(assessments: Iterable[Assessment]) -> list[Assessment]:
     """Sorts by severity, then by what could be saved, then by name."""
-    return sorted(assessments, key=lambda each: (_ORDER[severity(each)], -saved(each), each.key))
+    return sorted(assessments, key=lambda each: (_ORDER.index(severity(each)), -saved(each), each.key))
 
 
 def risk(assessment: Assessment) -> float:
@@ -95,3 +97,31 @@ def sums_of(found: FleetSummary, price: float | None) -> Iterator[str]:
         yield f"advice saves {words.hours(found.saved, price, 'worth')} ({share})"
     if found.added:
         yield f"advice against overload adds {words.hours(found.added, price)}"
+
+
+class FleetAdvice(NamedTuple):
+    """The advice on all HPAs. `source` is where the past is from; `price` is that of one replica per hour."""
+
+    begin: datetime
+    end: datetime
+    source: str
+    hpas: Mapping[Key, HorizontalPodAutoscaler]
+    assessments: Sequence[Assessment]
+    unread: Sequence[NotAssessed] = ()
+    notes: Sequence[str] = ()
+    price: float | None = None
+
+    @property
+    def notable(self) -> list[Assessment]:
+        """The HPAs with a fault or an advice, the most severe fault first, then what saves the most."""
+        return ranked(each for each in self.assessments if each.findings or each.advice is not None)
+
+    @property
+    def good(self) -> list[Assessment]:
+        """The HPAs without a fault and without advice, by name."""
+        return ranked(each for each in self.assessments if not each.findings and each.advice is None)
+
+    @property
+    def samples(self) -> int:
+        """The values that were read."""
+        return sum(each.samples for each in self.assessments)

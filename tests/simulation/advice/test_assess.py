@@ -7,9 +7,8 @@ from support.advice_cast import FAULTY, GOOD, equal_bounds_with_a_daily_load, pa
 
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.assess import assess
-from hpad.simulation.advice.assessment import AdviceOptions, Assessment, Level
+from hpad.simulation.advice.assessment import AdviceOptions, Assessment, FoundFault, HpaFault, Level, Severity
 from hpad.simulation.advice.choosing.choice import Choice, with_fault
-from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.model.rerun import Rerun
 from hpad.simulation.advice.past import HpaPast
 

@@ -9,10 +9,10 @@ from support.engine import external, pods_metric, resource
 
 from hpad.engine.view import Tunables
 from hpad.simulation.advice import facts
-from hpad.simulation.advice.assessment import AdviceOptions
+from hpad.simulation.advice.assessment import AdviceOptions, FoundFault, HpaFault, Severity
 from hpad.simulation.advice.choosing.candidates import MOST, SettingCandidate, Situation, candidates
-from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
-from hpad.simulation.advice.model.rerun import LoadModel, rerun
+from hpad.simulation.advice.model.load_model import LoadModel
+from hpad.simulation.advice.model.rerun import rerun
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.record import record_of
 from hpad.simulation.backlog import Rates

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from support.simulations import CPU, hpa
 
-from hpad.simulation.advice.pages.chart import chart_of
+from hpad.simulation.advice.assess import chart_of
 from hpad.simulation.advice.past import Column, HpaPast
 from hpad.simulation.history import LoadHistory
 from hpad.simulation.metric_charts import metric_charts

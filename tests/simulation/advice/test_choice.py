@@ -24,8 +24,7 @@ from support.engine import resource
 
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.assess import assess
-from hpad.simulation.advice.assessment import AdviceOptions, Assessment
-from hpad.simulation.advice.faults import HpaFault
+from hpad.simulation.advice.assessment import AdviceOptions, Assessment, HpaFault
 from hpad.simulation.advice.past import HpaPast
 
 OPTIONS = AdviceOptions(Tunables())

@@ -11,8 +11,7 @@ from support.engine import external, object_metric, pods_metric, resource
 
 from hpad.engine.view import Tunables
 from hpad.simulation.advice import facts
-from hpad.simulation.advice.assessment import Figures, Level, ModelTrust
-from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.assessment import Figures, FoundFault, HpaFault, Level, ModelTrust, Severity
 from hpad.simulation.advice.finding import findings
 from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.model.rerun import Rerun

@@ -12,7 +12,8 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.engine.annotations import PLAIN
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.assessment import AdviceOptions
-from hpad.simulation.advice.model.rerun import LoadModel, Rerun, rerun
+from hpad.simulation.advice.model.load_model import LoadModel
+from hpad.simulation.advice.model.rerun import Rerun, rerun
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.backlog import Rates
 from hpad.simulation.history import REPLICAS, LoadHistory

@@ -14,19 +14,26 @@ from support.assessments import assessment
 from support.browser import Page
 
 from hpad.api.metadata import Key
-from hpad.simulation.advice.assessment import Assessment
-from hpad.simulation.advice.faults import HpaFault, Severity
-from hpad.simulation.advice.pages.page import PageHeader, page, sentence
+from hpad.simulation.advice.assessment import Assessment, HpaFault, NotAssessed, Severity
+from hpad.simulation.advice.pages.page import page, sentence
 from hpad.simulation.advice.past import MetricReading
-from hpad.simulation.advice.summary import summed
+from hpad.simulation.advice.summary import FleetAdvice, summed
 
 BEGIN = datetime.fromtimestamp(advised_fleet.BEGIN, UTC)
-HEADER = PageHeader(BEGIN, BEGIN + timedelta(days=7), "http://prometheus:9090", 0.04, {"shop/broken": "no metrics"})
+ADVICE = FleetAdvice(
+    BEGIN,
+    BEGIN + timedelta(days=7),
+    "http://prometheus:9090",
+    {},
+    (),
+    [NotAssessed(Key("shop", "broken"), "no metrics")],
+    price=0.04,
+)
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\u202e\x1b[2J"
 
 
-def text(fleet: Sequence[Assessment], header: PageHeader = HEADER) -> str:
-    return "".join(page(fleet, header))
+def text(fleet: Sequence[Assessment], advice: FleetAdvice = ADVICE) -> str:
+    return "".join(page(advice._replace(assessments=fleet)))
 
 
 def test_the_fleet_in_one_sentence() -> None:
@@ -49,7 +56,9 @@ def test_nothing_from_outside_is_markup() -> None:
     reading = MetricReading(HOSTILE, HOSTILE, HOSTILE)
     each = assessment("x", faults=[fault], saved=3600.0, readings={HOSTILE: reading}, failing={HOSTILE: 60.0})
     each = msgspec.structs.replace(each, key=Key(HOSTILE, HOSTILE), verdict=HOSTILE, notes=(HOSTILE,))
-    found = text([each], PageHeader(BEGIN, BEGIN, HOSTILE, None, {HOSTILE: HOSTILE}, [HOSTILE]))
+    found = text(
+        [each], FleetAdvice(BEGIN, BEGIN, HOSTILE, {}, (), [NotAssessed(Key(HOSTILE, HOSTILE), HOSTILE)], [HOSTILE])
+    )
     assert "<img" not in found
     assert found.count("</script>") == 1
     assert "\u202e" not in found

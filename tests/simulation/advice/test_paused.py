@@ -8,8 +8,7 @@ from support.advice_pasts import painted, spec
 
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.assess import assess
-from hpad.simulation.advice.assessment import AdviceOptions, Assessment
-from hpad.simulation.advice.faults import HpaFault, Severity
+from hpad.simulation.advice.assessment import AdviceOptions, Assessment, HpaFault, Severity
 from hpad.simulation.advice.past import HpaPast
 
 

@@ -9,8 +9,8 @@ from support.engine import external, resource
 
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.assessment import AdviceOptions
-from hpad.simulation.advice.model.course import Course, Needs, figures
-from hpad.simulation.advice.model.rerun import LoadModel, Rerun, rerun
+from hpad.simulation.advice.model.load_model import LoadModel, Needs
+from hpad.simulation.advice.model.rerun import Course, Rerun, figures, rerun
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.backlog import Rates
 

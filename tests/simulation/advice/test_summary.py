@@ -4,7 +4,7 @@ import pytest
 from support.assessments import assessment
 
 from hpad.simulation.advice import summary
-from hpad.simulation.advice.faults import HpaFault, Severity
+from hpad.simulation.advice.assessment import HpaFault, Severity
 
 HOUR = 3600.0
 

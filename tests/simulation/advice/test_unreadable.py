@@ -10,14 +10,12 @@ from support.simulations import BACKLOG, CPU
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.cli import advise_json, advise_text
-from hpad.cli.advise_report import FleetAdvice
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.assess import assess
-from hpad.simulation.advice.assessment import AdviceOptions, Assessment, Level
-from hpad.simulation.advice.faults import HpaFault
+from hpad.simulation.advice.assessment import AdviceOptions, Assessment, HpaFault, Level
 from hpad.simulation.advice.pages import page
-from hpad.simulation.advice.pages.page import PageHeader
 from hpad.simulation.advice.past import HpaPast, MetricReading
+from hpad.simulation.advice.summary import FleetAdvice
 from hpad.simulation.history import REPLICAS
 
 OPTIONS = AdviceOptions(Tunables())
@@ -43,7 +41,7 @@ def said(past: HpaPast) -> Assessment:
     )  # fmt: skip
     assert str(past.hpa.key.name) in "\n".join(map(str, advise_text.lines(fleet, whole=True, width=80)))
     assert advise_json.as_json(fleet)["items"][0]["advice"] is None
-    assert "".join(page.page([found], PageHeader(begin, end, "the test", price=1.0)))
+    assert "".join(page.page(fleet))
     return found
 
 

@@ -8,10 +8,20 @@ from support.advice_cast import CPU, FAULTY, GOOD, WEEK, past_of
 from support.advice_pasts import painted, spec
 
 from hpad.engine.view import Tunables
-from hpad.simulation.advice import facts, verdict
-from hpad.simulation.advice.assessment import Advice, Facts, Figures, Level, ModelTrust, SettingChange
+from hpad.simulation.advice import facts
+from hpad.simulation.advice.assess import verdict
+from hpad.simulation.advice.assessment import (
+    Advice,
+    Facts,
+    Figures,
+    FoundFault,
+    HpaFault,
+    Level,
+    ModelTrust,
+    SettingChange,
+    Severity,
+)
 from hpad.simulation.advice.choosing.choice import Choice
-from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding import findings
 from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.model.rerun import Rerun
@@ -35,7 +45,7 @@ CHOICE = Choice(ADVICE, Rerun([], NONE, NONE))
 
 def line(past: HpaPast, chosen: Choice | None = None, trust: ModelTrust = GOOD_MODEL) -> str:
     record, known = record_of(past, Tunables()), facts_of(past)
-    return verdict.of(known, findings.found(Case(past, known, record, None, trust)), chosen, trust)
+    return verdict(known, findings.found(Case(past, known, record, None, trust)), chosen, trust)
 
 
 def facts_of(past: HpaPast) -> Facts:
@@ -67,7 +77,7 @@ def test_an_hpa_that_is_often_above_its_goal_is_not_praised() -> None:
     values = [70.0 if index % 15 == 0 else 50.0 for index in range(WEEK)]  # 1 of 15 minutes
     past = painted(spec(CPU, low=2, high=10), counts, {"cpu": values})
     known = facts_of(past)
-    assert verdict.of(known, (), None, POOR).startswith("no fault found: 3 to 5 replicas, above goal 6.7 % of the time")
+    assert verdict(known, (), None, POOR).startswith("no fault found: 3 to 5 replicas, above goal 6.7 % of the time")
 
 
 def test_an_advice_for_a_good_hpa() -> None:
@@ -87,12 +97,12 @@ def test_an_advice_for_a_good_hpa() -> None:
 )
 def test_the_fault_or_the_advice(severity: Severity, kind: HpaFault, chosen: Choice | None, expected: str) -> None:
     found = (fault(severity, kind),)
-    assert verdict.of(facts_of(steady()), found, chosen, GOOD_MODEL) == expected
+    assert verdict(facts_of(steady()), found, chosen, GOOD_MODEL) == expected
 
 
 def test_a_fault_that_leaves_no_room_stands_alone() -> None:
     long = FoundFault(HpaFault.AT_MAXIMUM, Severity.ERROR, "x" * 200, "x" * 90)
-    assert verdict.of(facts_of(steady()), (long,), CHOICE, GOOD_MODEL) == "x" * 90
+    assert verdict(facts_of(steady()), (long,), CHOICE, GOOD_MODEL) == "x" * 90
 
 
 def test_what_is_missing_is_said() -> None:

@@ -21,9 +21,8 @@ from hpad.engine.behavior import DISABLED, MAX_CHANGE, DirectionRules
 from hpad.engine.spec import UTILIZATION, VALUE, CompiledMetric, compiled_spec
 from hpad.records import spec_changes
 from hpad.records.spec_changes import ChangeError
-from hpad.simulation.advice.assessment import Facts, Figures, SettingChange
+from hpad.simulation.advice.assessment import Facts, Figures, FoundFault, HpaFault, SettingChange, Severity
 from hpad.simulation.advice.choosing.comparison import whole
-from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.model.leap import DOWN_WINDOW, UP_POLICIES, UP_WINDOW
 from hpad.simulation.advice.model.load_model import LoadModel
 from hpad.simulation.advice.model.rerun import Rerun

@@ -12,10 +12,18 @@ from typing import Final, NamedTuple
 
 from hpad.engine.spec import UTILIZATION, compiled_spec
 from hpad.engine.words import percent
-from hpad.simulation.advice.assessment import Advice, AdviceOptions, Facts, Figures, ModelTrust
+from hpad.simulation.advice.assessment import (
+    Advice,
+    AdviceOptions,
+    Facts,
+    Figures,
+    FoundFault,
+    HpaFault,
+    ModelTrust,
+    Severity,
+)
 from hpad.simulation.advice.choosing.candidates import FLAPS, SHORTAGE, SettingCandidate, Situation, candidates
 from hpad.simulation.advice.choosing.comparison import more_overload, whole, worse
-from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding.findings import causes
 from hpad.simulation.advice.model.load_model import LoadModel
 from hpad.simulation.advice.model.rerun import Rerun, rerun

@@ -12,7 +12,8 @@ from hpad.engine.spec import CompiledMetric, compiled_spec
 from hpad.engine.words import percent
 from hpad.simulation.advice.assessment import AdviceOptions, Figures, Level, ModelTrust
 from hpad.simulation.advice.model import trust
-from hpad.simulation.advice.model.rerun import LoadModel, Rerun, rerun
+from hpad.simulation.advice.model.load_model import LoadModel
+from hpad.simulation.advice.model.rerun import Rerun, rerun
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.history import DAY
 

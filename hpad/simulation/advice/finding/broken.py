@@ -7,7 +7,7 @@ from hpad.engine.annotations import PLAIN
 from hpad.engine.spec import UTILIZATION
 from hpad.engine.words import names, percent
 from hpad.simulation.advice import facts
-from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.assessment import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding import shortage
 from hpad.simulation.advice.finding.case import Case, amount
 from hpad.simulation.advice.finding.shortage import FAR_ABOVE

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hpad.simulation.advice import rescales
-from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.assessment import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.words import amount_of_load, often, rounded
 from hpad.simulation.history import is_total

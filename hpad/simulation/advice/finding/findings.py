@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.assessment import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding import broken, calm, shortage, waste
 from hpad.simulation.advice.finding.case import Case
 

@@ -8,7 +8,7 @@ from hpad.engine.behavior import DISABLED, MIN_CHANGE, PERCENT, DirectionRules
 from hpad.engine.spec import UTILIZATION
 from hpad.engine.words import percent
 from hpad.simulation.advice import facts as own
-from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.assessment import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding.case import Case, Moments, amount
 from hpad.simulation.advice.record import goal_of
 from hpad.simulation.advice.words import days, rounded

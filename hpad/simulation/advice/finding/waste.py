@@ -9,8 +9,7 @@ from hpad.api.hpa import SCALE_DOWN, SCALE_UP
 from hpad.engine.spec import UTILIZATION
 from hpad.engine.words import percent
 from hpad.simulation.advice import facts as own
-from hpad.simulation.advice.assessment import Level
-from hpad.simulation.advice.faults import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.assessment import FoundFault, HpaFault, Level, Severity
 from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.model.leap import DOWN_POLICIES, DOWN_WINDOW, UP_POLICIES, UP_WINDOW
 from hpad.simulation.advice.record import goal_of

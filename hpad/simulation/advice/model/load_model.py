@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -15,7 +15,6 @@ from hpad.engine.annotations import PLAIN
 from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
 from hpad.simulation.advice.assessment import AdviceOptions
 from hpad.simulation.advice.demand import allowed
-from hpad.simulation.advice.model.course import Needs
 from hpad.simulation.advice.model.leap import NEVER, Plan
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.words import days
@@ -32,6 +31,19 @@ _LONG: Final = 600.0
 """Seconds of a load that was cut off from which on they are worth a note."""
 Row = tuple[float | None, ...]
 """For each metric its total over the replicas if they share it, else its value; None in a gap."""
+
+
+class Needs(NamedTuple):
+    """The ready replicas with which each metric would be just at its limit, from each time on; None in a gap.
+
+    `goal`: the limit is the metric's own target with its tolerance. `level`: it is the level of overload. After
+    `longest` seconds without a later time, nothing is known.
+    """
+
+    times: Sequence[float]
+    goal: Sequence[float | None]
+    level: Sequence[float | None]
+    longest: float
 
 
 @dataclass(frozen=True, kw_only=True)

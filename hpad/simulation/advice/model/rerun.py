@@ -1,6 +1,8 @@
 """Runs a spec over the past of one HPA, and says how it did on the first and on the last days."""
 
-from collections.abc import Mapping, Sequence
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -8,14 +10,12 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.clock import MICROSECOND
 from hpad.engine.spec import compiled_spec
 from hpad.simulation.advice.assessment import Curve, Figures
-from hpad.simulation.advice.model.course import Course, figures
 from hpad.simulation.advice.model.leap import LeapRun
-from hpad.simulation.advice.model.load_model import LoadModel, reduced
+from hpad.simulation.advice.model.load_model import LoadModel, Needs, reduced
+from hpad.simulation.advice.rescales import PastRescale, flaps
 from hpad.simulation.history import is_total, named
 from hpad.simulation.past import PastModel
 from hpad.simulation.run import BEYOND
-
-__all__ = ["LoadModel", "Rerun", "rerun"]
 
 
 class Rerun(NamedTuple):
@@ -31,6 +31,14 @@ class Rerun(NamedTuple):
     checked: Figures
     held: Mapping[str, float] = {}
     turns: int = 0
+
+
+class Course(NamedTuple):
+    """The run of one spec up to `end`, in seconds since 1970. `counts` and `ready` have changes only."""
+
+    counts: Curve
+    ready: Curve
+    end: float
 
 
 def rerun(hpa: HorizontalPodAutoscaler, model: LoadModel, *, every_turn: bool = False) -> Rerun:
@@ -85,3 +93,55 @@ class LoadReader:
                 backlog.advance(now, count)
                 shown[index] = backlog.at(max(now - self._lag, self._start))
         return turn + 1, shown
+
+
+def figures(course: Course, needs: Needs, begin: float, end: float) -> Figures:
+    """Returns the figures from `begin` to `end`."""
+    parts = list(_parts(course.counts, begin, end))
+    counts = [count for _, _, count in parts]
+    changes = itertools.pairwise(course.counts)
+    rescales = [
+        PastRescale(time, before, count)
+        for (_, before), (time, count) in changes
+        if begin <= time < end and count != before
+    ]
+    return Figures(
+        seconds=max(0.0, end - begin),
+        replica_seconds=sum((later - time) * count for time, later, count in parts),
+        above_goal=_short(course.ready, needs, needs.goal, (begin, end)),
+        overloaded=_short(course.ready, needs, needs.level, (begin, end)),
+        rescales=len(rescales),
+        flaps=flaps(rescales),
+        lowest=min(counts, default=0),
+        highest=max(counts, default=0),
+    )
+
+
+def _parts(steps: Curve, begin: float, end: float) -> Iterator[tuple[float, float, int]]:
+    """Yields begin, end and count of each part of the time in which the count stays."""
+    first = max(0, bisect_right(steps, begin, key=lambda each: each[0]) - 1)
+    for index in range(first, len(steps)):
+        time, count = steps[index]
+        if time >= end:
+            return
+        later = steps[index + 1][0] if index + 1 < len(steps) else end
+        if min(later, end) > max(time, begin):
+            yield max(time, begin), min(later, end), count
+
+
+def _short(ready: Curve, needs: Needs, needed: Sequence[float | None], span: tuple[float, float]) -> float:
+    """Returns the seconds of the span with fewer ready replicas than needed."""
+    times, longest, seconds = needs.times, needs.longest, 0.0
+    last, index = len(times) - 1, max(0, bisect_right(times, span[0]) - 1)
+    for begin, end, count in _parts(ready, *span):
+        while index < last and times[index + 1] <= begin:
+            index += 1
+        while True:
+            need, time = needed[index], times[index]
+            later = times[index + 1] if index < last else end
+            if need is not None and need > count:
+                seconds += max(0.0, min(later, end, time + longest) - max(time, begin))
+            if later >= end or index == last:
+                break
+            index += 1
+    return seconds

@@ -1,7 +1,10 @@
 """The part of the page on one HPA: verdict, charts, faults, advice, trust, and what it rests on."""
 
+import urllib.parse
 from collections.abc import Iterator
+from typing import Final
 
+from hpad.api.metadata import Key
 from hpad.simulation import curves
 from hpad.simulation.advice import words
 from hpad.simulation.advice.assessment import (
@@ -13,12 +16,31 @@ from hpad.simulation.advice.assessment import (
     ModelTrust,
     Sawtooth,
     SettingChange,
+    Severity,
 )
-from hpad.simulation.advice.pages.table import FINE, anchor, mark, name
 from hpad.simulation.advice.past import MetricReading
 from hpad.simulation.advice.summary import severity
 from hpad.simulation.curves import ADVISED, MODELLED, RECORDED, ReplicaCurve
 from hpad.simulation.document import escaped, escaped_code, prose
+
+FINE: Final = "fine"
+"""The class of an HPA without a fault."""
+
+
+def anchor(key: Key) -> str:
+    """Returns the id of the part on an HPA; no other id has a slash."""
+    return urllib.parse.quote(str(key))
+
+
+def name(key: Key) -> str:
+    """Returns the name of an HPA as HTML, the namespace less prominent."""
+    return f'<span class="soft">{escaped(key.namespace)}/</span><wbr>{escaped(key.local)}'
+
+
+def mark(kind: Severity) -> str:
+    """Returns the sign of a severity; words go with it."""
+    return f'<i class="sign {kind}"></i>'
+
 
 _TRUST = {Level.GOOD: FINE, Level.FAIR: "warning", Level.POOR: "error"}
 

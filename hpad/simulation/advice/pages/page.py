@@ -1,16 +1,18 @@
 """The page of `hpad advise --report`: the fleet, then each HPA; one HTML file without anything from elsewhere."""
 
+import urllib.parse
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 from hpad.engine.words import percent
 from hpad.simulation.advice import words
-from hpad.simulation.advice.assessment import Assessment
-from hpad.simulation.advice.faults import Severity
-from hpad.simulation.advice.pages import of_hpa, table
-from hpad.simulation.advice.pages.table import link
+from hpad.simulation.advice.assessment import Assessment, Severity
+from hpad.simulation.advice.pages import of_hpa
+from hpad.simulation.advice.pages.of_hpa import FINE, anchor, mark, name
 from hpad.simulation.advice.summary import (
+    FleetAdvice,
     FleetSummary,
     at_risk,
     counts_of,
@@ -18,48 +20,36 @@ from hpad.simulation.advice.summary import (
     risk,
     saved,
     savings,
+    severity,
     summed,
     sums_of,
 )
 from hpad.simulation.document import document, escaped, prose
 
 _FILES: Final = ("advice.css", "advice.js", "pointer.js")
+_HEADS: Final = ("HPA", "severity", "fault", "saves", "trust", "verdict")
 _MOST: Final = 7
 """HPAs in each of the lists above the table."""
 
 
-class PageHeader(NamedTuple):
-    """What the page says of the whole fleet.
-
-    `source`: where the past is from, such as the URL of Prometheus without secrets. `price`: of one replica per hour.
-    `skipped`: HPAs without an assessment, with the reason. `notes`: what else a reader has to know.
-    """
-
-    begin: datetime
-    end: datetime
-    source: str
-    price: float | None = None
-    skipped: Mapping[str, str] = {}
-    notes: Sequence[str] = ()
-
-
-def page(assessments: Sequence[Assessment], header: PageHeader) -> Iterator[str]:
+def page(advice: FleetAdvice) -> Iterator[str]:
     """Yields the parts of the page, to be written one after the other."""
-    yield from document("Advice on HPAs", _body(ranked(assessments), header), _FILES)
+    yield from document("Advice on HPAs", _body(advice), _FILES)
 
 
-def _body(assessments: Sequence[Assessment], header: PageHeader) -> Iterator[str]:
+def _body(advice: FleetAdvice) -> Iterator[str]:
+    assessments, price = ranked(advice.assessments), advice.price
     found = summed(assessments)
-    yield from _header(found, header)
+    yield from _header(found, advice)
     yield "<main>\n"
-    yield from _tiles(found, header.price)
-    yield from _lists(assessments, header.price)
-    yield from table.table(assessments, header.price)
-    yield from _skipped(header.skipped)
+    yield from _tiles(found, price)
+    yield from _lists(assessments, price)
+    yield from _table(assessments, price)
+    yield from _skipped({str(each.key): each.problem for each in advice.unread})
     if assessments:
         yield '<section class="hpas" aria-labelledby="each"><div><h2 id="each">Each HPA</h2></div>\n'
         for each in assessments:
-            yield from of_hpa.block(each, header.price)
+            yield from of_hpa.block(each, price)
         yield "</section>\n"
     yield "</main>\n"
     yield (
@@ -70,11 +60,11 @@ def _body(assessments: Sequence[Assessment], header: PageHeader) -> Iterator[str
     )
 
 
-def _header(found: FleetSummary, header: PageHeader) -> Iterator[str]:
-    times = f"{_moment(header.begin)} to {_moment(header.end)} UTC"
-    yield f'<header><h1>Advice on HPAs</h1><p class="soft">{times}, from {escaped(header.source)}</p>'
-    yield f'<p class="lead">{prose(sentence(found, header.price))}</p>'
-    yield "".join(f'<p class="warning severity">{prose(note)}</p>' for note in header.notes)
+def _header(found: FleetSummary, advice: FleetAdvice) -> Iterator[str]:
+    times = f"{_moment(advice.begin)} to {_moment(advice.end)} UTC"
+    yield f'<header><h1>Advice on HPAs</h1><p class="soft">{times}, from {escaped(advice.source)}</p>'
+    yield f'<p class="lead">{prose(sentence(found, advice.price))}</p>'
+    yield "".join(f'<p class="warning severity">{prose(note)}</p>' for note in advice.notes)
     yield "</header>\n"
 
 
@@ -168,3 +158,78 @@ def _counted(count: int, noun: str) -> str:
 
 def _moment(at: datetime) -> str:
     return f"{at.astimezone(UTC):%a %Y-%m-%d %H:%M}"
+
+
+def link(each: Assessment) -> str:
+    """Returns a link to the part on an HPA."""
+    return f'<a href="#{urllib.parse.quote(anchor(each.key))}">{name(each.key)}</a>'
+
+
+def _table(assessments: Sequence[Assessment], price: float | None) -> Iterator[str]:
+    """Yields the filter and the table."""
+    if not assessments:
+        return
+    yield '<section class="card" aria-labelledby="all"><h2 id="all">All HPAs</h2>\n'
+    yield _filter(assessments)
+    heads = "".join(f'<th role="columnheader" scope="col">{head}</th>' for head in _HEADS)
+    yield '<table class="fleet" role="table" aria-labelledby="all"><thead role="rowgroup"><tr role="row">'
+    yield f'{heads}</tr></thead><tbody role="rowgroup">\n'
+    for each in assessments:
+        yield _row(each, price)
+    yield "</tbody></table></section>\n"
+
+
+def _row(each: Assessment, price: float | None) -> str:
+    kind = severity(each)
+    faults = " ".join(found.fault for found in each.findings)
+    badges = " ".join(f'<span class="badge {found.severity}">{found.fault}</span>' for found in each.findings)
+    cells = (
+        f'<td role="cell">{_severity(kind)}</td>',
+        f'<td role="cell">{badges}</td>',
+        f'<td role="cell">{_saving(each, price)}</td>',
+        f'<td role="cell">{each.trust.level}</td>',
+        f'<td role="cell"><p>{prose(each.verdict)}</p></td>',
+    )
+    data = f'data-faults="{faults}" data-saved="{saved(each):.0f}"{" data-advice" if each.advice else ""}'
+    head = f'<th role="rowheader" scope="row">{link(each)}</th>'
+    return f'<tr role="row" class="{kind or FINE}" {data}>{head}{"".join(cells)}</tr>\n'
+
+
+def _severity(kind: Severity | None) -> str:
+    if kind is None:
+        return '<span class="soft">no fault</span>'
+    return f'<span class="severity">{mark(kind)}{kind}</span>'
+
+
+def _saving(each: Assessment, price: float | None) -> str:
+    if each.advice is None:
+        return ""
+    amount = saved(each)
+    text = f"{words.hours_only(amount)} h" if price is None else words.money(amount, price)
+    share = percent(each.advice.saved)
+    return f'<b{" class=good" if amount > 0 else ""}>{text}</b> <span class="soft">{share}</span>'
+
+
+def _filter(assessments: Sequence[Assessment]) -> str:
+    """Returns the filter; it is hidden until the script runs."""
+    faults = Counter(found.fault for each in assessments for found in each.findings)
+    severities = Counter(severity(each) for each in assessments)
+    kinds = [(each.value, f"{each} ({severities[each]})") for each in Severity if severities[each]]
+    kinds += [(FINE, f"no fault ({severities[None]})")] if severities[None] else []
+    advised = sum(each.advice is not None for each in assessments)
+    return (
+        '<form class="filter" id="filter" role="search" aria-label="HPAs" hidden>'
+        '<label class="text"><span>Text</span><input type="search" name="q" placeholder="name or verdict"'
+        ' autocomplete="off" spellcheck="false"></label>'
+        f"{_select('fault', 'Fault', [(fault.value, f'{fault} ({count})') for fault, count in faults.most_common()])}"
+        f"{_select('severity', 'Severity', kinds)}"
+        f"{_select('order', 'Order', [('saved', 'saving'), ('name', 'name')], first='severity')}"
+        f'<label class="check"><input type="checkbox" name="advice" value="yes"> has advice ({advised})</label>'
+        '<p role="status" class="soft"></p></form>\n'
+    )
+
+
+def _select(field: str, label: str, options: Sequence[tuple[str, str]], first: str = "any") -> str:
+    items = "".join(f'<option value="{value}">{text}</option>' for value, text in options)
+    choice = f'<select name="{field}"><option value="">{first}</option>{items}</select>'
+    return f"<label><span>{label}</span>{choice}</label>"
