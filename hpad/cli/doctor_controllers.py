@@ -1,20 +1,22 @@
 """The check `controllers` of `hpad doctor`: does another controller act on hpad's HPAs, and which way leads on?
 
 Read from metadata.managedFields, which have the time of each client's last change, and from what tells a hosted control
-plane (`hpad.kube.hosting`): its built-in controller cannot be turned off, so Autoscalers take the place of HPAs there.
+plane (`hosting_service`): its built-in controller cannot be turned off, so Autoscalers take the place of HPAs there.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
 from hpad.cli.checks import ERROR, NOTE, OK, WARNING, Finding, listed
 from hpad.cli.competing import Object, is_recent
 from hpad.cli.output import counted
-from hpad.kube import errors, hosting, managed_fields
+from hpad.kube import access, errors, managed_fields
 from hpad.kube.client import Client
 from hpad.settings import Settings
 from hpad.settings.model import AUTOSCALERS
@@ -35,7 +37,7 @@ async def check_controllers(client: Client, settings: Settings, found: Sequence[
     """
     if settings.kinds == AUTOSCALERS:
         return [Finding("controllers", OK, "hpad acts on Autoscalers alone, and leaves HPAs to their controller")]
-    now, service = client.clock.now(), await hosting.service(client)
+    now, service = client.clock.now(), await hosting_service(client)
     writes = [each for each in _status_writes(found) if is_recent(each.time, now)]
     if writes and settings.dry_run:
         return [_beside(manager, each, service) for manager, each in _by_manager(writes)]
@@ -162,3 +164,51 @@ async def _built_in_controller(client: Client, now: datetime) -> list[Finding]:
         return []
     says = "a kube-controller-manager is active; whether its HPA controller is off shows only once there are HPAs"
     return [Finding("controllers", NOTE, says, _way(""))]
+
+
+# Which service hosts a control plane, whose flags no user can set, from what its API server says.
+#
+# The version tells it (`v1.33.1-eks-595af52`; `-eks-1-33-12` is EKS Distro, whose flags users set), or the host of the
+# API server. To a pod, whose API server is kubernetes.default.svc, the issuer of ServiceAccount tokens tells it: every
+# ServiceAccount may read that (ClusterRole system:service-account-issuer-discovery).
+
+_ISSUER: Final = "/.well-known/openid-configuration"
+_VERSIONS: Final = (
+    ("EKS", re.compile(r"-eks-[0-9a-f]{7,}$")),
+    ("GKE", re.compile(r"-gke\.")),
+    ("ACK", re.compile(r"-aliyun\.")),
+    ("TKE", re.compile(r"-tke\.")),
+    ("IBM Cloud Kubernetes Service", re.compile(r"\+IKS$")),
+)
+_HOSTS: Final = (
+    ("AKS", (".azmk8s.io", ".azmk8s.us", ".oic.prod-aks.azure.com")),
+    ("EKS", (".eks.amazonaws.com", ".eks.amazonaws.com.cn")),
+    ("GKE", ("container.googleapis.com", ".gke.goog")),
+    ("DigitalOcean Kubernetes", (".k8s.ondigitalocean.com",)),
+)
+
+
+class _Issuer(msgspec.Struct):
+    issuer: str = ""
+
+
+async def hosting_service(client: Client) -> str:
+    """Returns the name of the service that hosts this server; "" if none is known. Never raises."""
+    try:
+        version = (await access.probe_version(client)).version
+    except errors.ApiError:
+        return ""
+    by_version = next((name for name, form in _VERSIONS if form.search(version)), "")
+    return by_version or _of_host(client.config.server) or _of_host(await _issuer(client))
+
+
+def _of_host(url: str) -> str:
+    host = urlsplit(url).hostname or ""
+    return next((name for name, ends in _HOSTS if host.endswith(ends)), "")
+
+
+async def _issuer(client: Client) -> str:
+    try:
+        return msgspec.json.decode(await client.request("GET", _ISSUER), type=_Issuer).issuer
+    except (errors.ApiError, *errors.UNREADABLE):
+        return ""
