@@ -6,19 +6,20 @@ import contextlib
 import errno
 import functools
 import tempfile
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpad.api.text import shown
-from hpad.cli import cluster_hpad, cluster_service, numbers
+from hpad.cli import cluster_service, numbers
 from hpad.cli.output import Failure, WrongUse
 from hpad.daemon import process
-from hpad.files import stamps
+from hpad.files import Stamps, stamps
 from hpad.manifests import documents, hpas
 from hpad.manifests.documents import Document
 
 if TYPE_CHECKING:
+    from hpad.daemon.reload import Reloader
     from hpad.lab.cluster import Cluster
     from hpad.settings.model import Settings
 
@@ -127,7 +128,7 @@ async def _serve(args: argparse.Namespace) -> None:
             user = users.named(args.user) if args.user else users.ADMINISTRATOR
             hpad_kubeconfig = await cluster.kubeconfig(own / "hpad.kubeconfig", user)
             reading = functools.partial(_settings, args)
-            reloader = await stack.enter_async_context(cluster_hpad.running(settings, hpad_kubeconfig, reading, seen))
+            reloader = await stack.enter_async_context(_hpad_running(settings, hpad_kubeconfig, reading, seen))
         if service:
             await stack.enter_async_context(service.running(reloader))
         await stop.wait()
@@ -226,3 +227,34 @@ def _check_kubeconfig(file: Path) -> None:
         raise Failure(f"{file} exists already and is not from an earlier `hpad cluster`; name another file")
     if not file.absolute().parent.is_dir():
         raise Failure(f"{file} cannot be written: {file.absolute().parent} is no folder")
+
+
+@contextlib.asynccontextmanager
+async def _hpad_running(
+    settings: "Settings", kubeconfig: Path, read: Callable[[], "Settings"], files: Stamps
+) -> "AsyncIterator[Reloader]":
+    """Runs hpad on the cluster of the kubeconfig; raises Failure if it cannot start.
+
+    Settings are read again by `read` when one of `files` has changed, which are as they were before they were read.
+    """
+    from hpad.daemon import app, logs  # imported late, so that --help is quick
+    from hpad.daemon.reload import Reloader
+    from hpad.kube.auth.kubeconfig import load_cluster_config
+    from hpad.records.format import RecordingError
+    from hpad.serve import server
+
+    def applied(now: "Settings") -> None:
+        logs.configure(now.log_level, now.log_format)
+
+    applied(settings)
+    daemon = app.App(settings, cluster_config=await asyncio.to_thread(load_cluster_config, str(kubeconfig)))
+    try:
+        await daemon.start()
+    except (server.ServeError, RecordingError) as error:
+        raise Failure(f"hpad cannot be started: {error}") from error
+    reloader = Reloader(daemon, read, files, applied=applied, notifier=process.Notifier({}))
+    try:
+        async with process.running(reloader.run(), "reload of changed files"):
+            yield reloader
+    finally:
+        await daemon.stop()
