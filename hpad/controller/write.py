@@ -6,10 +6,9 @@ What is stored when is decided in `hpad.engine.state`; the order of the writes i
 import msgspec
 import structlog
 
-from hpad.api.autoscaler import with_texts
+from hpad.api.autoscaler import targets, with_texts
 from hpad.api.hpa import AUTOSCALER, HorizontalPodAutoscalerStatus, Scale
 from hpad.api.metadata import Key
-from hpad.api.targets import targets
 from hpad.clock import Clock, Moment
 from hpad.controller import report
 from hpad.controller.cluster import ClusterAccess

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from hpad.api import metrics
+from hpad.api.autoscaler import targets
 from hpad.api.hpa import from_builtins
 from hpad.api.metadata import ObjectMeta
 from hpad.api.metrics import ContainerMetrics, DescribedObject, ExternalMetricValue, MetricValue, PodMetrics
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodValue
-from hpad.api.targets import targets
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -34,14 +34,13 @@ def test_targets_are_formatted_as_recorded(recordings: Path) -> None:
     assert compared > 10
 
 
-def test_the_number_of_shown_targets_is_a_parameter() -> None:
+def test_further_targets_are_counted() -> None:
     metric = {
         "type": "Pods",
         "pods": {"metric": {"name": "p"}, "target": {"type": "AverageValue", "averageValue": "1"}},
     }
     hpa = from_builtins({"spec": {"metrics": [metric] * 3}})
     assert targets(hpa) == "<unknown>/1, <unknown>/1 + 1 more..."
-    assert targets(hpa, shown=3) == "<unknown>/1, <unknown>/1, <unknown>/1"
     assert targets(from_builtins({"spec": {}})) == "<none>"
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from hpad.api import autoscaler
 from hpad.api import hpa as v2
-from hpad.api import targets
 from hpad.lab.cluster import pods, selectors
 from hpad.lab.cluster.resources import Object, Resource
 
@@ -119,7 +119,7 @@ def _reference(obj: Object) -> str:
 
 
 def _targets(obj: Object) -> str:
-    return targets.targets(v2.from_builtins(obj))
+    return autoscaler.targets(v2.from_builtins(obj))
 
 
 def _minimum(obj: Object) -> str:
