@@ -5,13 +5,15 @@ pages move no other HPA to another page. With an order other than by name, an HP
 be on two pages or on none.
 """
 
+import base64
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from hpad.serve import parameters
+from hpad.api.metadata import Key
+from hpad.api.text import shown
 from hpad.serve.api_types import STATES, HpaList
-from hpad.serve.parameters import Position
 from hpad.serve.summary import Row, bounds, cause_group, fails, matches, states, summary
 
 
@@ -36,10 +38,45 @@ _VALUES: Final[Mapping[str, Callable[[Row], str]]] = {
     "lastScaleTime": lambda row: _time(row.status.last_scale_time),
 }
 """Sort keys. They are texts, so that each `continue` can be compared with them."""
+SORTS: Final = tuple(_VALUES)
+POSITION: Final = r"-?(?:{})\.(?:[A-Za-z0-9_-]{{4}})*(?:[A-Za-z0-9_-]{{2,3}})?".format("|".join(SORTS))
+"""The form of a `continue`."""
+
+
+class Position(NamedTuple):
+    """A place in a sorted list of HPAs: the order, and the sort key of the last HPA before it.
+
+    The parts of the key contain no NUL, as the API server ensures.
+    """
+
+    sort: str
+    value: str
+    key: Key
+
+
+def position_text(position: Position) -> str:
+    """Returns the value of `continue` for the page after this position."""
+    sort, value, key = position
+    body = f"{key.namespace}\0{key.name}\0{key.kind}\0{value}".encode("utf-8", "surrogatepass")
+    return f"{sort}.{base64.urlsafe_b64encode(body).decode().rstrip('=')}"
+
+
+def position_of(text: str) -> Position:
+    """Reads what `position_text` wrote. Any text of this form is a position, though perhaps one before all HPAs."""
+    if not re.fullmatch(POSITION, text):
+        raise ValueError(f"{shown(text)} is not the `continue` of a previous page")
+    sort, _, body = text.partition(".")
+    decoded = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
+    try:
+        text = decoded.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        text = decoded.decode("latin-1")
+    namespace, name, kind, value = (*text.split("\0", 3), "", "", "")[:4]
+    return Position(sort, value, Key(namespace, name, kind))
 
 
 def listed(rows: Sequence[Row], asked: Mapping[str, Any]) -> HpaList:
-    """Returns the page of the rows that `parameters.HPAS` ask for. O(n log n) in the number of rows."""
+    """Returns the page of the rows that `hpad.serve.parameters.HPAS` ask for. O(n log n) in the number of rows."""
     found = [(row, states(row)) for row in rows if _is_wanted(row, asked)]
     counts = {state: sum(state in each for _, each in found) for state in STATES}
     wanted = frozenset(asked["state"])
@@ -47,7 +84,7 @@ def listed(rows: Sequence[Row], asked: Mapping[str, Any]) -> HpaList:
     after: Position | None = asked["continue"]
     sort = asked["sort"] if after is None else after.sort
     page, more = _page(chosen, sort, after, asked["limit"])
-    token = parameters.position_text(_position(page[-1], sort)) if more else ""
+    token = position_text(_position(page[-1], sort)) if more else ""
     return HpaList(items=tuple(map(summary, page)), total=len(chosen), counts=counts, continue_=token)
 
 

@@ -1,6 +1,5 @@
 """Query parameters of the JSON API: each is read, checked and described in one place."""
 
-import base64
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,21 +14,10 @@ from hpad.api.metadata import Key
 from hpad.api.problem import Invalid, Problem
 from hpad.api.text import meant, shown
 from hpad.serve.api_types import STATES
+from hpad.serve.listing import POSITION, SORTS, position_of
 
 DEFAULT_LIMIT: Final = 500
 MOST: Final = 5000
-SORTS: Final = (
-    "name",
-    "failing",
-    "target",
-    "state",
-    "current",
-    "desired",
-    "min",
-    "max",
-    "lastDecision",
-    "lastScaleTime",
-)
 
 
 class Parameter(NamedTuple):
@@ -68,40 +56,7 @@ def _value(given: Sequence[str], parameter: Parameter) -> Any:
     return values[0] if values else parameter.default
 
 
-class Position(NamedTuple):
-    """A place in a sorted list of HPAs: the order, and the sort key of the last HPA before it.
-
-    The parts of the key contain no NUL, as the API server ensures.
-    """
-
-    sort: str
-    value: str
-    key: Key
-
-
-_POSITION: Final = r"-?(?:{})\.(?:[A-Za-z0-9_-]{{4}})*(?:[A-Za-z0-9_-]{{2,3}})?".format("|".join(SORTS))
 _ENTRY: Final = "[0-9]{1,18}"
-
-
-def position_text(position: Position) -> str:
-    """Returns the value of `continue` for the page after this position."""
-    sort, value, key = position
-    body = f"{key.namespace}\0{key.name}\0{key.kind}\0{value}".encode("utf-8", "surrogatepass")
-    return f"{sort}.{base64.urlsafe_b64encode(body).decode().rstrip('=')}"
-
-
-def _position(text: str) -> Position:
-    """Reads what `position_text` wrote. Any text of this form is a position, though perhaps one before all HPAs."""
-    if not re.fullmatch(_POSITION, text):
-        raise ValueError(f"{shown(text)} is not the `continue` of a previous page")
-    sort, _, body = text.partition(".")
-    decoded = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
-    try:
-        text = decoded.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:
-        text = decoded.decode("latin-1")
-    namespace, name, kind, value = (*text.split("\0", 3), "", "", "")[:4]
-    return Position(sort, value, Key(namespace, name, kind))
 
 
 def _entry(text: str) -> int:
@@ -230,8 +185,8 @@ HPAS: Final[tuple[Parameter, ...]] = (
     Parameter(
         "continue",
         "The `continue` of the previous page. It contains the order, so `sort` has no effect with it.",
-        {"type": "string", "pattern": f"^{_POSITION}$"},
-        _position,
+        {"type": "string", "pattern": f"^{POSITION}$"},
+        position_of,
     ),
 )
 ONE: Final[tuple[Parameter, ...]] = (
