@@ -165,6 +165,21 @@ def to_object(selector: Selector) -> LabelSelector:
     return LabelSelector(equal, tuple(expressions))
 
 
+def expressed(selector: Selector) -> LabelSelector:
+    """Returns an API object of the same meaning, in which `!=` is NotIn, and a second value of a label is In.
+
+    Raises SelectorError for `<` and `>`, which the object cannot express.
+    """
+    requirements: list[Requirement] = []
+    for term in selector.requirements:
+        operator = Operator.NOT_IN if term.operator is Operator.NOT_EQUALS else term.operator
+        # matchLabels has room for one value of a label: a second one becomes an expression.
+        if operator in _EXACT and any(term.key == other.key and other.operator in _EXACT for other in requirements):
+            operator = Operator.IN
+        requirements.append(Requirement(term.key, operator, term.values))
+    return to_object(Selector(tuple(requirements)))
+
+
 def go_plus_v(selector: LabelSelector | None) -> str:
     """Returns the object as Go's `%+v` prints it in the messages of the HPA controller."""
     if selector is None:

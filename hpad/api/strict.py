@@ -20,7 +20,7 @@ from hpad.api import selector
 from hpad.api.metadata import ObjectMeta
 from hpad.api.problem import Problem, forbidden, type_invalid, unknown
 from hpad.api.quantity import Quantity, QuantityError
-from hpad.api.selector import LabelSelector, Operator, Requirement, Selector, SelectorError
+from hpad.api.selector import LabelSelector, SelectorError
 
 Hint = Callable[[str, str, Any], str | None]
 """Maps (struct, field, value) to advice on a field that is not allowed there; None if the field has no advice."""
@@ -136,7 +136,7 @@ class StrictReader:
 
     def _selector(self, text: str, path: str) -> Any:
         try:
-            return _selector_object(text)
+            return msgspec.to_builtins(selector.expressed(selector.parse(text)))
         except SelectorError as error:
             return self._wrong(path, text, f'{error}; a selector has the form "queue=worker_tasks"')
 
@@ -233,23 +233,6 @@ _SCALARS: Final[dict[Any, Callable[[Any, str], Any]]] = {
     Quantity: _quantity,
     datetime: _time,
 }
-
-_EQUAL: Final = frozenset({Operator.EQUALS, Operator.DOUBLE_EQUALS})
-
-
-def _selector_object(text: str) -> Any:
-    """Returns the API object of a selector's text: `a=b` is `{"matchLabels": {"a": "b"}}`.
-
-    Raises SelectorError if the text is not a selector, or has `>` or `<`, for which the object has no operator.
-    """
-    requirements: list[Requirement] = []
-    for term in selector.parse(text).requirements:
-        operator = Operator.NOT_IN if term.operator is Operator.NOT_EQUALS else term.operator
-        # matchLabels has room for one value of a label: a second one becomes an expression.
-        if operator in _EQUAL and any(term.key == other.key and other.operator in _EQUAL for other in requirements):
-            operator = Operator.IN
-        requirements.append(Requirement(term.key, operator, term.values))
-    return msgspec.to_builtins(selector.to_object(Selector(tuple(requirements))))
 
 
 def _required(kind: Any) -> Any:
