@@ -16,7 +16,7 @@ from hpad.engine.controls import IN_SHADOW, MODE, PAUSED
 from hpad.manifests.keda.fields import Note
 
 _MODE: Final = MODE.removeprefix(PREFIX)
-_OF_THE_SERVER: Final = frozenset(
+OF_THE_SERVER: Final = frozenset(
     {
         "uid",
         "resourceVersion",
@@ -29,7 +29,7 @@ _OF_THE_SERVER: Final = frozenset(
     }
 )
 _OF_OTHERS: Final = ("ownerReferences", "finalizers")
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _QUERY_LOST: Final = (
     'is lost: an HPA has no queries; give the source "{source}" in hpad\'s configuration a metric "{name}" with these '
     "parameters"
@@ -63,8 +63,8 @@ def to_hpa(autoscaler: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
 
 def moved_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the metadata for an object of another kind and the same name."""
-    kept = {name: value for name, value in metadata.items() if name not in _OF_THE_SERVER and name not in _OF_OTHERS}
-    annotations = {name: text for name, text in (kept.pop("annotations", None) or {}).items() if name != _LAST_APPLIED}
+    kept = {name: value for name, value in metadata.items() if name not in OF_THE_SERVER and name not in _OF_OTHERS}
+    annotations = {name: text for name, text in (kept.pop("annotations", None) or {}).items() if name != LAST_APPLIED}
     return {**kept, "annotations": annotations} if annotations else kept
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from hpad.api.problem import Invalid, invalid
 from hpad.engine import controls
+from hpad.manifests.autoscalers import LAST_APPLIED, OF_THE_SERVER
 from hpad.manifests.keda.conversion import Conversion
 from hpad.manifests.keda.fields import FALSE, Fields
 
@@ -25,27 +26,21 @@ _NEEDLESS: Final = {
     "apply the new one once the ScaledObject is gone",
     "validations.keda.sh/hpa-ownership": "is left out: it has no effect without KEDA",
 }
-_BY_SERVERS: Final = (
-    *("uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "managedFields"),
-    *("deletionTimestamp", "deletionGracePeriodSeconds"),
-)
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-_MODE: Final = controls.MODE
 
 
 def pause(annotations: Fields, conversion: Conversion) -> None:
     """Sets the mode of an HPA whose ScaledObject is paused. Raises Invalid."""
-    kept = f"is carried over as {_MODE}: {controls.PAUSED}"
+    kept = f"is carried over as {controls.MODE}: {controls.PAUSED}"
     if _PAUSED_REPLICAS in annotations:
         count, field = annotations.text(_PAUSED_REPLICAS), annotations.at(_PAUSED_REPLICAS)
         if not count.removeprefix("-").isdigit():
             raise Invalid(invalid(field, count, "must be a whole number"))
-        conversion.own[_MODE] = controls.PAUSED
+        conversion.own[controls.MODE] = controls.PAUSED
         text = f"{kept}: hpad leaves the replicas as they are, which KEDA has set to {count}"
         text += "; without the mode its metrics wake it" if count == "0" else ""
         conversion.note_change(field, text)
     if _PAUSED in annotations and annotations.text(_PAUSED) not in FALSE:
-        conversion.own[_MODE] = controls.PAUSED
+        conversion.own[controls.MODE] = controls.PAUSED
         conversion.note_change(annotations.at(_PAUSED), kept)
 
 
@@ -61,7 +56,7 @@ def switches(annotations: Fields, conversion: Conversion) -> set[str]:
 
 def metadata_of(fields: Fields, name: Any, own: dict[str, str], conversion: Conversion) -> dict[str, Any]:
     """Returns the HPA's metadata: name, namespace, labels and annotations. `own`: the annotations for hpad."""
-    for each in _BY_SERVERS:
+    for each in OF_THE_SERVER:
         fields.get(each)
     finalizers = fields.get("finalizers", [])
     if not isinstance(finalizers, list) or not all(str(each).endswith(".keda.sh") for each in finalizers):
@@ -96,7 +91,7 @@ def _annotations(fields: Fields, own: dict[str, str], conversion: Conversion) ->
             conversion.note_loss(field, f"is not carried over: KEDA's fields set this annotation to {own[name]}")
         elif name in _NEEDLESS:
             conversion.note_change(field, _NEEDLESS[name])
-        elif name == _LAST_APPLIED:
+        elif name == LAST_APPLIED:
             continue
         elif name in _HANDLED:
             if name not in (_EXCLUDED_LABELS, _PAUSED_REPLICAS) and str(text) in FALSE:
