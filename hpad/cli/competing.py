@@ -199,14 +199,9 @@ def is_recent(time: object, now: datetime) -> bool:
 
 async def _items(client: Client, path: str, params: Mapping[str, str] | None = None) -> AsyncIterator[msgspec.Raw]:
     """Yields the objects of a list, page by page; raises ApiError."""
-    query = {**(params or {}), "limit": str(_PAGE)}
-    while True:
-        page = watch.page(await client.request("GET", path, params=query))
+    async for page in watch.pages(client, path, params or {}, _PAGE):
         for item in page.items or ():
             yield item
-        if not page.metadata.continue_:
-            return
-        query["continue"] = page.metadata.continue_
 
 
 def _hpa_names(keys: Iterable[Key]) -> str:

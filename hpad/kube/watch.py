@@ -304,11 +304,12 @@ def heading(line: bytes) -> Heading | None:
 
 
 async def pages(
-    client: Client, path: str, params: Mapping[str, str], limit: int, timeout: float
+    client: Client, path: str, params: Mapping[str, str], limit: int, timeout: float | None = None
 ) -> AsyncGenerator[ListPage, None]:
     """Yields the pages of a list, of `limit` objects each (0: all at once). Raises ApiError.
 
-    The error is `gone` if the list took so long that the server has forgotten the version of the first page.
+    `timeout` bounds the request of a page in seconds; None: as for other requests. The error is `gone` if the list took
+    so long that the server has forgotten the version of the first page.
     """
     asked = {**params, **({"limit": str(limit)} if limit else {})}
     while True:
