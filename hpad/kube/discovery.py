@@ -1,25 +1,22 @@
-"""Finds the resource of a kind: by aggregated discovery (KEP-3352) of all groups at once, or else by separate requests.
+"""Finds the resource of a kind by discovery: `/api/v1`, or `/apis/<group>` and `/apis/<group>/<version>`.
 
-The separate requests are `/api/v1`, `/apis/<group>` and `/apis/<group>/<version>`.
+Aggregated discovery (KEP-3352) would answer for all groups at once, but servers before 1.27 do not have it, and the
+targets of HPAs have one or two groups of custom resources.
 """
 
 import asyncio
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
-from hpad.kube import errors, paths, watch
+from hpad.kube import errors, paths
 from hpad.kube.client import Client
 
 T = TypeVar("T")
 _RETRY_S = 10.0  # seconds between two requests for a kind that the server does not have
 _MOST_GROUPS = 1024  # remembered groups: HPAs may name any number of groups that do not exist
-_AGGREGATED = ",".join(
-    [f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList" for version in ("v2", "v2beta1")]
-    + ["application/json"]
-)
 _UNREADABLE = "the answer to discovery is not understood"
-_UNSUPPORTED = frozenset({403, 404, 406})
 
 
 class DiscoveredKind(NamedTuple):
@@ -49,30 +46,6 @@ class _Resources(msgspec.Struct):
     resources: tuple[_Entry, ...] | None = ()
 
 
-class _AggregatedEntry(msgspec.Struct, rename="camel"):
-    resource: str = ""
-    response_kind: dict[str, str] | None = None
-    scope: str = ""
-    subresources: tuple[dict[str, Any], ...] = ()
-
-
-class _AggregatedVersion(msgspec.Struct):
-    version: str = ""
-    freshness: str = ""
-    resources: tuple[_AggregatedEntry, ...] = ()
-
-
-class _AggregatedGroup(msgspec.Struct):
-    metadata: watch.Meta = watch.Meta()
-    versions: tuple[_AggregatedVersion, ...] = ()
-
-
-class _Aggregated(msgspec.Struct):
-    kind: str = ""
-    items: tuple[_AggregatedGroup, ...] = ()
-
-
-_ALL = msgspec.json.Decoder(_Aggregated)
 _GROUP = msgspec.json.Decoder(_Group)
 _RESOURCES = msgspec.json.Decoder(_Resources)
 
@@ -113,36 +86,14 @@ class ApiDiscovery:
         return read_at is None or self._client.clock.monotonic() - read_at >= _RETRY_S
 
     async def _refresh(self, group: str) -> None:
-        """Reads a group, and all others if aggregated discovery is supported."""
-        found = await self._all(core=not group)
-        if found is None or found.get(group, {}) is None:
-            found = {group: await self._read(group)}
-        now = self._client.clock.monotonic()
-        for name, kinds in {group: {}, **found}.items():
-            if kinds is not None:
-                # Kinds in lower case count as well, as for the REST mappers of Kubernetes.
-                self._known[name] = {**{kind.lower(): found for kind, found in kinds.items()}, **kinds}
-                self._read_at.pop(name, None)  # so that the group becomes the latest of the dict
-                self._read_at[name] = now
+        kinds = await self._read(group)
+        # Kinds in lower case count as well, as for the REST mappers of Kubernetes.
+        self._known[group] = {**{kind.lower(): found for kind, found in kinds.items()}, **kinds}
+        self._read_at.pop(group, None)  # so that the group becomes the latest of the dict
+        self._read_at[group] = self._client.clock.monotonic()
         for oldest in list(self._read_at)[:-_MOST_GROUPS]:
             del self._read_at[oldest]
             self._known.pop(oldest, None)
-
-    async def _all(self, *, core: bool) -> dict[str, dict[str, DiscoveredKind] | None] | None:
-        """Reads all groups, or the core group, by aggregated discovery; None if the server does not support it.
-
-        A group is None if its aggregated API server does not answer: a request for that group returns the error.
-        """
-        try:
-            body = await self._client.request("GET", "/api" if core else "/apis", accept=_AGGREGATED)
-            answer = errors.decoded(_ALL, body, _UNREADABLE)
-        except errors.ApiError as error:
-            if error.status in _UNSUPPORTED or error.reason == "BadAnswer":
-                return None
-            raise
-        if answer.kind != "APIGroupDiscoveryList":
-            return None
-        return {group.metadata.name: _kinds_of(group) for group in answer.items}
 
     async def _read(self, group: str) -> dict[str, DiscoveredKind]:
         """Reads all kinds of a group; for a kind in several versions the preferred version, or else the first."""
@@ -155,7 +106,7 @@ class ApiDiscovery:
     async def _versions(self, group: str) -> list[str]:
         if not group:
             return ["v1"]
-        answer = await self._get(f"/apis/{group}", _GROUP) or _Group()
+        answer = await self._get(f"/apis/{quote(group, safe='')}", _GROUP) or _Group()  # authors of HPAs choose it
         names = [answer.preferred_version.version, *(each.version for each in answer.versions)]
         return [name for name in dict.fromkeys(names) if name]
 
@@ -179,20 +130,6 @@ class ApiDiscovery:
             if error.not_found:
                 return None
             raise
-
-
-def _kinds_of(group: _AggregatedGroup) -> dict[str, DiscoveredKind] | None:
-    """Returns the kinds of a group, None if it is stale; the server lists the preferred version first."""
-    if any(version.freshness == "Stale" for version in group.versions):
-        return None
-    kinds: dict[str, DiscoveredKind] = {}
-    for version in group.versions:
-        for entry in version.resources:
-            kind = (entry.response_kind or {}).get("kind", "")
-            resource = paths.Resource(group.metadata.name, version.version, entry.resource, kind)
-            scaled = any(each.get("subresource") == "scale" for each in entry.subresources)
-            kinds.setdefault(kind, DiscoveredKind(resource, entry.scope == "Namespaced", scaled))
-    return kinds
 
 
 def group_of(api_version: str) -> str:
