@@ -49,7 +49,7 @@ def folded(value: Any, kind: Any) -> Any:
     A name in the exact case is preferred to one in another case. Raises msgspec.ValidationError for a whole number that
     does not fit 32 bits.
     """
-    kind = _required(kind)
+    kind = required_type(kind)
     if _is_struct(kind) and isinstance(value, dict):
         known = fields_of(kind)
         spelled = {name.lower(): name for name in known}
@@ -80,7 +80,7 @@ class StrictReader:
 
     def read(self, value: Any, kind: Any, path: str = "") -> Any:
         """Returns the value without unknown fields and nulls, ready for `msgspec.convert` to `kind`."""
-        kind = _required(kind)
+        kind = required_type(kind)
         if kind is LabelSelector and isinstance(value, str):
             return self._selector(value, path)
         if _is_struct(kind):
@@ -235,7 +235,7 @@ _SCALARS: Final[dict[Any, Callable[[Any, str], Any]]] = {
 }
 
 
-def _required(kind: Any) -> Any:
+def required_type(kind: Any) -> Any:
     """Returns the type without its `| None`."""
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         return next(each for each in typing.get_args(kind) if each is not type(None))

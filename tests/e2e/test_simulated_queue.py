@@ -18,7 +18,7 @@ from hpad import settings
 from hpad.api import hpa as v2
 from hpad.api.hpa import from_builtins
 from hpad.api.sample import ExternalSample
-from hpad.lab.demo import documents, queue, stage, table
+from hpad.lab.demo import documents, queue, stage, view
 from hpad.lab.demo.broker import Broker
 from hpad.lab.demo.timing import DEFAULT, Timing
 from hpad.lab.servers import rabbitmq
@@ -91,7 +91,7 @@ async def real(folder: Path, server: rabbitmq.RabbitMQServer) -> Curve:
 def _seen(on: stage.Stage) -> tuple[int, float | None]:
     """Returns the wanted count, and the messages in the HPA's status."""
     hpa = on.hpa(queue.NAME)
-    return (hpa.status.desired_replicas, table.reading(hpa)) if hpa is not None else (0, None)
+    return (hpa.status.desired_replicas, view.reading(hpa)) if hpa is not None else (0, None)
 
 
 def simulated() -> Curve:

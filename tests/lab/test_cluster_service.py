@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from hpad.lab.cluster import ApiError, Cluster, SnapshotError, cgroups, journal
+from hpad.lab.cluster import ApiError, Cluster, SnapshotError, cgroups, hosts
 from tests.support.virtual_time import ManualClock
 
 pytestmark = pytest.mark.cluster
@@ -115,7 +115,7 @@ def test_output_goes_to_the_journal_under_the_name_of_the_pod(tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.bind(str(path))
         server.listen()
-        descriptor = journal.stream("mail-1", path)
+        descriptor = hosts.journal_stream("mail-1", path)
         os.write(descriptor, b"begun\n")
         os.close(descriptor)
         received, _ = server.accept()
@@ -124,7 +124,7 @@ def test_output_goes_to_the_journal_under_the_name_of_the_pod(tmp_path):
 
 
 def test_without_a_journal_output_goes_to_standard_error(tmp_path):
-    descriptor = journal.stream("mail-1", tmp_path / "none")
+    descriptor = hosts.journal_stream("mail-1", tmp_path / "none")
     same = os.path.samestat(os.fstat(descriptor), os.fstat(2))
     os.close(descriptor)
     assert same

@@ -19,17 +19,12 @@ from hpad.lab.cluster import (
     errors,
     faults,
     files,
-    garbage,
     hosts,
     kubeconfig,
-    node,
     patches,
     rbac,
-    rbac_defaults,
     reaper,
     recorder,
-    replicas,
-    request_log,
     resources,
     reviews,
     server,
@@ -107,7 +102,7 @@ class Cluster:
         self.files = files.Files(self.writer, self.registry)
         self._events = recorder.Recorder(self.store, self.clock)
         self.hub = watches.Hub(self.store, bookmark_seconds)
-        self.log = request_log.RequestLog(keeps_writes=service is None)
+        self.log = server.RequestLog(keeps_writes=service is None)
         self.faults = faults.Faults(self.hub, self.clock)
         self.url = ""
         self.directory = directory
@@ -179,16 +174,16 @@ class Cluster:
         for name in ("default", "kube-node-lease", "kube-public", "kube-system"):
             self.writer.create(resources.NAMESPACES, "", {"metadata": {"name": name}})
         if self._authorization:
-            for default in rbac_defaults.ALL:
+            for default in rbac.DEFAULTS:
                 self.apply(default)
-        self.store.subscribe(garbage.Collector(self.writer).on_change)
+        self.store.subscribe(loops.Collector(self.writer).on_change)
         self.store.subscribe(definitions.Definitions(self.registry, self.writer).on_change)
         if self._snapshot is not None:
             await self._snapshot.restore()
             self._tasks += [asyncio.create_task(self._snapshot.run()), asyncio.create_task(self._expire())]
         if self._auto_ready or self._runs_processes:
-            self.apply(node.manifest(discovery.VERSION["gitVersion"], self.clock.now()))
-            self.apply(node.lease())
+            self.apply(kubelets.node_manifest(discovery.VERSION["gitVersion"], self.clock.now()))
+            self.apply(kubelets.node_lease())
         if self._auto_ready:
             self.store.subscribe(kubelets.SimulatedKubelet(self.writer.by(kubelets.AUTHOR)).on_change)
         if self._runs_processes:
@@ -214,8 +209,8 @@ class Cluster:
     def _start_controllers(self) -> None:
         events = self._events
         made: list[loops.Controller] = [
-            replicas.ReplicaController(resources.REPLICA_SETS, self.writer, events),
-            replicas.ReplicaController(resources.REPLICATION_CONTROLLERS, self.writer, events),
+            deployments.ReplicaController(resources.REPLICA_SETS, self.writer, events),
+            deployments.ReplicaController(resources.REPLICATION_CONTROLLERS, self.writer, events),
             deployments.DeploymentController(self.writer, events),
             statefulsets.StatefulSetController(self.writer, events),
         ]

@@ -1,4 +1,8 @@
-"""Responses of discovery and OpenAPI, in the form that the request accepts."""
+"""Responses of discovery and OpenAPI, in the form that the request accepts.
+
+API groups of aggregated API servers, registered by APIService objects, are listed and answered with 503. Requests are
+not proxied. The cluster itself serves `metrics.k8s.io`; no other APIService has a server.
+"""
 
 import json
 from collections.abc import Iterator
@@ -6,8 +10,8 @@ from typing import Final
 
 from aiohttp import web
 
-from hpad.lab.cluster import aggregation, discovery, errors, openapi, openapi_v2
-from hpad.lab.cluster.resources import Registry
+from hpad.lab.cluster import discovery, errors, openapi, openapi_v2, pods
+from hpad.lab.cluster.resources import API_SERVICES, Registry
 from hpad.lab.cluster.store import Store
 
 _CACHED: Final = {"Cache-Control": "public"}
@@ -25,7 +29,7 @@ def response(registry: Registry, store: Store, request: web.Request) -> web.Resp
         return _openapi(registry, parts[1:], request)
     accept = request.headers.get("Accept", "")
     aggregated = "as=APIGroupDiscoveryList" in accept and "v=v2" in accept.replace("v=v2beta1", "")
-    elsewhere = aggregation.registered(store)
+    elsewhere = registered(store)
     body = discovery.answer(registry, parts, aggregated=aggregated, host=request.host, elsewhere=elsewhere)
     if body is None:
         _check_group(registry, parts)
@@ -68,3 +72,30 @@ def _addresses(registry: Registry) -> Iterator[str]:
 
 def not_found() -> web.Response:
     return web.Response(status=404, text="404 page not found\n")
+
+
+UNAVAILABLE: Final = "service unavailable\n"
+UNREACHABLE: Final = "error trying to reach service: dial tcp: connect: connection refused\n"
+
+
+def registered(store: Store) -> dict[tuple[str, str], bool]:
+    """Maps group and version of each APIService with a service to whether its condition Available is True."""
+    found = {}
+    for obj in store.objects(API_SERVICES):
+        spec = obj.get("spec") or {}
+        if spec.get("service"):
+            is_available = (pods.condition(obj, "Available") or {}).get("status") == "True"
+            found[str(spec.get("group", "")), str(spec.get("version", ""))] = is_available
+    return found
+
+
+def refusal(store: Store, registry: Registry, path: str) -> str | None:
+    """Returns the text of the 503 for a request to an aggregated group without a server; None for other requests."""
+    root, _, rest = path.strip("/").partition("/")
+    group, version, *_ = (*rest.split("/"), "", "")
+    if root != "apis" or not version:
+        return None
+    is_available = registered(store).get((group, version))
+    if is_available is None or (is_available and version in registry.groups().get(group, ())):
+        return None
+    return UNREACHABLE if is_available else UNAVAILABLE

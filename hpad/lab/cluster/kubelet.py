@@ -1,12 +1,19 @@
-"""Two kubelets: one runs pods as local processes, the other only makes their objects ready."""
+"""Two kubelets: one runs pods as local processes, the other only makes their objects ready; and their node.
+
+The only node is this machine, with the fields that kubectl shows of a node.
+"""
 
 import asyncio
+import os
+import platform
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
+from typing import Final
 
-from hpad.lab.cluster import hosts, node, ownership, pods, recorder, strategy
+from hpad.lab.cluster import hosts, ownership, pods, recorder, strategy
 from hpad.lab.cluster.containers import Container
 from hpad.lab.cluster.resources import PODS, Object
 from hpad.lab.cluster.store import Change, key_of
@@ -64,12 +71,12 @@ class PodRunner:
     def _bind(self, now: str) -> None:
         current = self._current()
         if current is not None:
-            bound = {**current, "spec": {**current["spec"], "nodeName": node.NAME}}
+            bound = {**current, "spec": {**current["spec"], "nodeName": NODE}}
             addresses = {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
             bound["status"] = {**(current.get("status") or {}), "startTime": now, **addresses}
             self.pod = self.writer.store.update(PODS, bound)
             name = "/".join(key_of(self.pod))
-            message = f"Successfully assigned {name} to {node.NAME}"
+            message = f"Successfully assigned {name} to {NODE}"
             self.events.record(_SCHEDULER, (PODS, self.pod), "Scheduled", message)
             for container in self.containers:
                 container.pod = self.pod
@@ -250,7 +257,7 @@ class SimulatedKubelet:
         ]
         status = {"phase": "Running", "startTime": now, "conditions": conditions(current, statuses, now)}
         status["containerStatuses"] = statuses
-        spec = {**current["spec"], "nodeName": node.NAME}
+        spec = {**current["spec"], "nodeName": NODE}
         self.writer.store.update(PODS, {**current, "spec": spec, "status": status})
 
 
@@ -259,3 +266,76 @@ def _remove(writer: Writer, pod: Object) -> None:
     current = writer.store.find(PODS, *key_of(pod))
     if current is not None and current["metadata"]["uid"] == pod["metadata"]["uid"]:
         writer.store.remove(PODS, *key_of(pod))
+
+
+NODE: Final = "local"
+_CONDITIONS: Final = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+)
+
+
+def node_manifest(version: str, now: datetime) -> Object:
+    """Returns the Node, ready since `now`, with a kubelet of this version."""
+    names = {"hostname": NODE, "os": "linux", "arch": _architecture()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": NODE,
+            "labels": {
+                **{f"kubernetes.io/{name}": value for name, value in names.items()},
+                "node-role.kubernetes.io/control-plane": "",
+            },
+        },
+        "spec": {},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": NODE}],
+            "capacity": _capacity(),
+            "allocatable": _capacity(),
+            "conditions": [_condition(*each, strategy.timestamp(now)) for each in _CONDITIONS],
+            "nodeInfo": _info(version),
+        },
+    }
+
+
+def node_lease() -> Object:
+    """Returns the Lease of the node, which `kubectl describe node` reads."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": NODE, "namespace": "kube-node-lease"},
+        "spec": {"holderIdentity": NODE, "leaseDurationSeconds": 40},
+    }
+
+
+def _capacity() -> dict[str, str]:
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {"cpu": str(os.cpu_count() or 1), "memory": f"{pages // 1024}Ki", "pods": "110"}
+
+
+def _condition(kind: str, status: str, reason: str, message: str, now: str) -> Object:
+    times = {"lastHeartbeatTime": now, "lastTransitionTime": now}
+    return {"type": kind, "status": status, "reason": reason, "message": message, **times}
+
+
+def _info(version: str) -> dict[str, str]:
+    return {
+        "architecture": _architecture(),
+        "bootID": "",
+        "containerRuntimeVersion": f"process://{platform.python_version()}",
+        "kernelVersion": platform.release(),
+        "kubeProxyVersion": "",
+        "kubeletVersion": version,
+        "machineID": "",
+        "operatingSystem": "linux",
+        "osImage": platform.system(),
+        "systemUUID": "",
+    }
+
+
+def _architecture() -> str:
+    """Returns the machine's architecture by Go's name."""
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -12,7 +14,6 @@ from multidict import CIMultiDict
 
 from hpad import clock as clocks
 from hpad.lab.cluster import (
-    aggregation,
     attributes,
     authenticator,
     bodies,
@@ -29,7 +30,6 @@ from hpad.lab.cluster import (
     proxying,
     reads,
     rendering,
-    request_log,
     reviews,
     revisions,
     usage,
@@ -46,6 +46,41 @@ _WRITING = ("create", "update", "patch", "delete", "deletecollection")
 
 
 @dataclass(frozen=True, slots=True)
+class Write:
+    """One writing request. `status` is the HTTP code of the response."""
+
+    time: datetime
+    verb: str
+    resource: str
+    subresource: str
+    path: str
+    user_agent: str
+    status: int
+
+
+class RequestLog:
+    """`writes` in order, and `requests` by (verb, resource, subresource), e.g. ("get", "deployments", "scale")."""
+
+    def __init__(self, *, keeps_writes: bool = True) -> None:
+        self.keeps_writes = keeps_writes
+        self.writes: list[Write] = []
+        self.requests: Counter[tuple[str, str, str]] = Counter()
+
+    def count(self, verb: str | None = None, resource: str | None = None, subresource: str | None = None) -> int:
+        """Counts matching requests; None matches every value, `""` means no subresource."""
+        query = (verb, resource, subresource)
+        return sum(
+            number
+            for key, number in self.requests.items()
+            if all(expected in (None, actual) for expected, actual in zip(query, key, strict=True))
+        )
+
+    def clear(self) -> None:
+        self.writes.clear()
+        self.requests.clear()
+
+
+@dataclass(frozen=True, slots=True)
 class Server:
     """The components that handle requests."""
 
@@ -54,7 +89,7 @@ class Server:
     writer: writes.Writer
     hub: watches.Hub
     usage: usage.Usage
-    log: request_log.RequestLog
+    log: RequestLog
     faults: faults.Faults
     clock: clocks.Clock
     folder: Callable[[Object], Path | None]
@@ -102,7 +137,7 @@ class Server:
 
     def _log_write(self, request: web.Request, address: paths.Address, verb: str, status: int) -> None:
         self.log.writes.append(
-            request_log.Write(
+            Write(
                 time=self.clock.now(),
                 verb=verb,
                 resource=address.resource.plural,
@@ -116,7 +151,7 @@ class Server:
     async def _answer(
         self, request: web.Request, address: paths.Address | None, verb: str, user: users.User
     ) -> web.StreamResponse:
-        if refused := aggregation.refusal(self.store, self.registry, request.path):
+        if refused := documents.refusal(self.store, self.registry, request.path):
             return web.Response(status=503, text=refused)
         if address is None:
             return self._non_resource(request)

@@ -5,7 +5,7 @@ import random
 from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass, field
 
-from hpad.lab.cluster import admission, attributes, errors, options, paths, reads, revisions, selectors, zero_values
+from hpad.lab.cluster import admission, attributes, errors, options, paths, reads, revisions, schemas, selectors
 from hpad.lab.cluster.resources import Object
 from hpad.lab.cluster.store import Change, Store
 
@@ -138,4 +138,4 @@ class _View:
         resource = self.address.resource
         version = resource.group_version(self.address.version)
         head = {"kind": resource.kind, "apiVersion": version, "metadata": metadata}
-        return {"type": "BOOKMARK", "object": {**head, **zero_values.of(version, resource.kind)}}
+        return {"type": "BOOKMARK", "object": {**head, **schemas.zero_of(version, resource.kind)}}

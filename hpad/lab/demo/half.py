@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.lab.demo import table
+from hpad.lab.demo import view
 from hpad.lab.demo.chart import Point
 from hpad.lab.demo.errors import DemoError
 from hpad.lab.demo.report import Rescale, Result
@@ -97,8 +97,8 @@ class Half:
         processes = len(self.stage.processes(self.name))
         moment = Moment(self.now, processes)
         if hpa is not None:
-            desired, reading = hpa.status.desired_replicas, table.reading(hpa)
-            moment = Moment(self.now, processes, desired, table.targets(hpa), reading)
+            desired, reading = hpa.status.desired_replicas, view.reading(hpa)
+            moment = Moment(self.now, processes, desired, view.targets(hpa), reading)
             self._count_decisions()
             self._record_rescale(moment)
         self.points.append(Point(moment.at, processes, self.curve() if self.curve is not None else moment.reading))
@@ -155,7 +155,7 @@ class Half:
             self.note(self._sentence)
 
     def _show(self, hpa: HorizontalPodAutoscaler | None) -> None:
-        rows = [table.row(hpa, self.stage.clock.now())] if hpa else []
+        rows = [view.row(hpa, self.stage.clock.now())] if hpa else []
         frame = Frame(
             title=self.title,
             at=self.now,

@@ -7,7 +7,7 @@ import pytest
 
 from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
 from hpad.lab.cluster.columns import duration
-from hpad.lab.demo import table
+from hpad.lab.demo import view
 from hpad.lab.demo.style import Style
 
 BORN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -62,7 +62,7 @@ AVERAGE = external({"type": "AverageValue", "averageValue": "15"})
     ],
 )
 def test_targets(metrics: list[Any], current: list[Any] | None, shown: str):
-    assert table.targets(hpa(metrics, current)) == shown
+    assert view.targets(hpa(metrics, current)) == shown
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_targets(metrics: list[Any], current: list[Any] | None, shown: str):
     ],
 )
 def test_a_missing_reading_is_none_not_zero(current: list[Any] | None, number: float | None):
-    assert table.reading(hpa([CPU], current)) == number
+    assert view.reading(hpa([CPU], current)) == number
 
 
 def test_a_row_has_a_cell_for_each_heading():
-    row = table.row(hpa([CPU], [CPU_NOW]), BORN + timedelta(seconds=34))
-    assert dict(zip(table.HEADINGS, row, strict=True)) == {
+    row = view.row(hpa([CPU], [CPU_NOW]), BORN + timedelta(seconds=34))
+    assert dict(zip(view.HEADINGS, row, strict=True)) == {
         "NAME": "web",
         "REFERENCE": "Deployment/web",
         "TARGETS": "305%/50%",
@@ -95,18 +95,18 @@ def test_a_row_has_a_cell_for_each_heading():
 
 
 def test_columns_are_aligned_with_their_headings():
-    rows = [table.row(hpa([CPU], [CPU_NOW]), BORN), table.row(hpa([CPU, AVERAGE], None), BORN)]
-    head, *lines = table.render(rows, Style())
+    rows = [view.row(hpa([CPU], [CPU_NOW]), BORN), view.row(hpa([CPU, AVERAGE], None), BORN)]
+    head, *lines = view.render(rows, Style())
     for line in lines:
         assert line.index("Deployment") == head.index("REFERENCE")
         assert line[head.index("REPLICAS")] == "7"
 
 
 def test_a_narrow_terminal_narrows_the_gaps_first():
-    rows = [table.row(hpa([CPU], [CPU_NOW]), BORN)]
-    assert all(len(line) <= 72 for line in table.render(rows, Style(), width=72))
-    assert "305%/50%" in table.render(rows, Style(), width=72)[1]
-    assert all(len(line) <= 30 for line in table.render(rows, Style(), width=30))
+    rows = [view.row(hpa([CPU], [CPU_NOW]), BORN)]
+    assert all(len(line) <= 72 for line in view.render(rows, Style(), width=72))
+    assert "305%/50%" in view.render(rows, Style(), width=72)[1]
+    assert all(len(line) <= 30 for line in view.render(rows, Style(), width=30))
 
 
 @pytest.mark.parametrize(

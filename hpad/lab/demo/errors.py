@@ -1,5 +1,0 @@
-"""The error of the demo."""
-
-
-class DemoError(Exception):
-    """The demo failed; the text names the expected and the actual state in one sentence."""
