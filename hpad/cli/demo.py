@@ -85,8 +85,7 @@ def _seconds(text: str) -> float:
 
 
 async def _play(args: argparse.Namespace) -> int:
-    from hpad.lab.demo import report, screen, show, style, workers  # imported late, so that --help is quick
-    from hpad.lab.demo.errors import DemoError
+    from hpad.lab.demo import DemoError, report, screen, show, style, workers  # imported late, so that --help is quick
 
     terminal = output.raw(sys.stdout)
     ink = style.Style.of(terminal, os.environ, enabled=not args.no_color)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Self, TypeVar
 
 from hpad.clock import Clock
-from hpad.lab.demo.errors import DemoError
+from hpad.lab.demo import DemoError
 from hpad.lab.demo.workloads import amqp
 
 COUNT_SECONDS = 0.3

@@ -5,8 +5,7 @@ import contextlib
 import sys
 from collections.abc import AsyncIterator
 
-from hpad.lab.demo import documents
-from hpad.lab.demo.errors import DemoError
+from hpad.lab.demo import DemoError, documents
 from hpad.lab.demo.half import Half, Times
 from hpad.lab.demo.report import Result
 from hpad.lab.demo.screen import Screen

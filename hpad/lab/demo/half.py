@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.lab.demo import view
+from hpad.lab.demo import DemoError, view
 from hpad.lab.demo.chart import Point
-from hpad.lab.demo.errors import DemoError
 from hpad.lab.demo.report import Rescale, Result
 from hpad.lab.demo.screen import Screen
 from hpad.lab.demo.stage import Stage

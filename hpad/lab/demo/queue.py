@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from hpad.lab.demo import documents
+from hpad.lab.demo import DemoError, documents
 from hpad.lab.demo.broker import Broker
-from hpad.lab.demo.errors import DemoError
 from hpad.lab.demo.half import Half, Moment, Times
 from hpad.lab.demo.report import Result
 from hpad.lab.demo.screen import Screen

@@ -14,8 +14,7 @@ import structlog
 from hpad import settings
 from hpad.kube import errors
 from hpad.kube.auth.credentials import ConfigError
-from hpad.lab.demo import cpu, queue, stage, workers
-from hpad.lab.demo.errors import DemoError
+from hpad.lab.demo import DemoError, cpu, queue, stage, workers
 from hpad.lab.demo.report import Report, Result
 from hpad.lab.demo.screen import Screen
 from hpad.lab.demo.timing import DEFAULT, Timing

@@ -18,8 +18,8 @@ from hpad.kube import errors
 from hpad.kube.auth import credentials
 from hpad.kube.client import Client
 from hpad.lab.cluster import cluster as clusters
+from hpad.lab.demo import DemoError
 from hpad.lab.demo.documents import Document
-from hpad.lab.demo.errors import DemoError
 
 NAMESPACE = "default"
 SYNC_PERIOD = timedelta(seconds=1)

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from hpad.lab.demo import DemoError
 from hpad.lab.demo.broker import Broker
 from hpad.lab.demo.documents import Document
-from hpad.lab.demo.errors import DemoError
 
 CELERY, PLAIN = "celery", "plain"
 KINDS: Final = (CELERY, PLAIN)

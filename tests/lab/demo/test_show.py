@@ -8,8 +8,7 @@ import pytest
 from blockbuster import BlockBuster
 
 from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
-from hpad.lab.demo import show, stage
-from hpad.lab.demo.errors import DemoError
+from hpad.lab.demo import DemoError, show, stage
 from hpad.lab.demo.half import Half, Times
 from hpad.lab.demo.report import Result
 from hpad.lab.demo.view import Frame

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hpad.lab.demo import workers
-from hpad.lab.demo.errors import DemoError
+from hpad.lab.demo import DemoError, workers
 from hpad.lab.demo.workloads import celery_worker
 
 
