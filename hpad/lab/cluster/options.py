@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from hpad.api import duration
 from hpad.lab.cluster import attributes, errors
 
 Query = Mapping[str, str]
@@ -22,8 +23,6 @@ _KINDS: Final = {
 }
 _VALIDATIONS: Final = ("", "Ignore", "Strict", "Warn")
 _PROPAGATIONS: Final = ("Foreground", "Background", "Orphan")
-_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION: Final = re.compile(r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|ms|s|m|h))+")
 _LONGEST_S: Final = 60.0
 
 
@@ -63,15 +62,15 @@ def check_apply(query: Query) -> None:
 def seconds(query: Query) -> float:
     """Returns the timeout of a request in seconds, at most 60; raises ApiError 400 for an invalid `timeout`."""
     text = query.get("timeout", "")
-    if not text or text == "0":
+    if not text:
         return _LONGEST_S
-    if not _DURATION.fullmatch(text):
+    try:
+        total = duration.parse(text).total_seconds()
+    except ValueError:
         is_number = re.fullmatch(r"[-+]?(?:\d+\.?\d*|\.\d+)", text)
         problem = f'missing unit in duration "{text}"' if is_number else f'invalid duration "{text}"'
-        raise errors.bad_request(f"invalid timeout specified in the request URL - time: {problem}")
-    parts = re.findall(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)", text)
-    total = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    return min(total, _LONGEST_S) if total > 0 and not text.startswith("-") else _LONGEST_S
+        raise errors.bad_request(f"invalid timeout specified in the request URL - time: {problem}") from None
+    return min(total, _LONGEST_S) if total > 0 else _LONGEST_S
 
 
 def wants_initial_events(query: Query) -> bool:

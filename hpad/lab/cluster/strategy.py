@@ -4,20 +4,19 @@ HPAs are validated in full by `admission`; other kinds only as far as needed for
 """
 
 import random
-import re
 import uuid
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from hpad.api import deletion_cost
+from hpad.api.metadata import subdomain_faults
 from hpad.lab.cluster import defaults, errors, rules, selectors
 from hpad.lab.cluster.resources import DEPLOYMENTS, PODS, Object, Resource, copied
 
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 """The characters of generated names, without vowels, which could form words."""
 
-_NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 _CLIENT_FIELDS = ("labels", "annotations", "finalizers", "ownerReferences")
 """The metadata that `/status` may change as well, except of custom kinds, and except labels of Deployments."""
 _SERVER_OWNED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
@@ -137,14 +136,7 @@ def check(resource: Resource, obj: Object, old: Object | None = None) -> None:
 def _name_causes(name: str) -> list[errors.Cause]:
     if not name:
         return [errors.required("metadata.name", "name or generateName is required")]
-    if _NAME.match(name) and len(name) <= 253:
-        return []
-    hint = (
-        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
-        "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-        r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-    )
-    return [errors.wrong("metadata.name", name, hint)]
+    return [errors.wrong("metadata.name", name, fault) for fault in subdomain_faults(name)]
 
 
 def _pod_causes(pod: Object, old: Object | None) -> list[errors.Cause]:
