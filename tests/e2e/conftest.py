@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -19,7 +20,7 @@ from hpad.election import lease
 from hpad.engine.view import Tunables
 from hpad.kube import watch
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.lab.cluster import Cluster
+from hpad.lab.cluster import Cluster, resources
 from hpad.lab.servers.rabbitmq import Queue, RabbitMQServer
 
 collect_ignore = [] if "HPAD_TEST_CELERY" in os.environ else ["test_celery_word.py"]
@@ -117,14 +118,19 @@ class World:
         """Sets the usage of all pods by `load`, until cancelled."""
         while True:
             for name, millis in self._load.items():
-                pods = self.pods(name)
+                pods = self._pods(name)
                 for pod in pods:
                     usage = {"app": {"cpu": f"{millis(len(pods))}m"}}
                     self.cluster.usage.set(f"default/{pod['metadata']['name']}", usage)
             await asyncio.sleep(0.02)
 
     def pods(self, name: str) -> list[Json]:
-        return [pod for pod in self.cluster.list("pods") if pod["metadata"]["labels"].get("app") == name]
+        """Returns copies of the pods labelled app=NAME."""
+        return resources.copied(self._pods(name))
+
+    def _pods(self, name: str) -> list[Json]:
+        pods = self.cluster.store.objects(resources.PODS)
+        return [pod for pod in pods if pod["metadata"]["labels"].get("app") == name]
 
     def replicas(self, plural: str, name: str) -> int:
         """Returns spec.replicas of a workload."""
@@ -207,8 +213,12 @@ def named_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def plain_logs() -> Iterator[None]:
-    """Log lines without local variables in tracebacks, which are slow to print."""
+    """Log lines without local variables in tracebacks, which are slow to print, apart from what commands print."""
     plain = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
-    structlog.configure(processors=[structlog.processors.add_log_level, plain], cache_logger_on_first_use=False)
+    structlog.configure(
+        processors=[structlog.processors.add_log_level, plain],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
     yield
     structlog.reset_defaults()

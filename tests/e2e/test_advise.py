@@ -8,14 +8,13 @@ import copy
 import itertools
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
 from support import advice_seeds, advice_seeds_server
 from support.advice_seeds_server import Week
+from support.commands import called
 from support.plain_hpa import PERIOD, Rules, Spec
 from support.plain_world import Run, levels, run
 
@@ -35,10 +34,9 @@ def week(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Week]:
 @pytest.fixture(scope="module")
 def found(week: Week) -> dict[str, Any]:
     """What the command says of each HPA, by name."""
-    command = [sys.executable, "-m", "hpad", "advise", *week.arguments, "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
+    status, output, errors = called("advise", *week.arguments, "-o", "json")
+    assert status == 0, errors
+    answer = json.loads(output)
     assert answer["unread"] == []
     return {item["name"]: item for item in answer["items"]}
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 from support import advice_pasts, prometheus_lab
+from support.commands import called_beside
 from support.past_series import PastSeries
 
 from hpad.api import hpa as v2
@@ -82,11 +82,7 @@ class Advised:
             self._flags += [flag, datetime.fromtimestamp(at, UTC).isoformat()]
 
     async def __call__(self, *arguments: str | Path) -> Ended:
-        command = [sys.executable, "-m", "hpad", "advise", *self._flags, *map(str, arguments)]
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
-        out, err = await process.communicate()
-        return Ended(process.returncode or 0, out.decode(), err.decode())
+        return Ended(*await called_beside("advise", *self._flags, *map(str, arguments)))
 
 
 async def test_from_a_cluster_to_everything_that_is_written(server: PrometheusServer, tmp_path: Path) -> None:

@@ -1,15 +1,16 @@
-"""`hpad explain` as a process of its own, beside a daemon on the embedded cluster: what a user reads."""
+"""`hpad explain` beside a daemon on the embedded cluster: what a user reads."""
 
 import asyncio
 import re
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from e2e.conftest import World
+from support.commands import called_beside
 
 from hpad import settings
+from hpad.api.metadata import Key
 
 LISTEN = {"listen": ("127.0.0.1", 0), "sync_period": timedelta(seconds=1.5)}
 """A period in which a reconcile ends on a busy machine."""
@@ -19,17 +20,14 @@ HELD = {"scaleDown": {"stabilizationWindowSeconds": 3600}}
 async def explained(world: World, *arguments: str) -> list[str]:
     """Returns the lines of `hpad explain web`, with single spaces."""
     assert world.daemon.server is not None
-    command = ("-m", "hpad", "explain", "web", "--address", world.daemon.server.url, *arguments)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    printed, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-    return [" ".join(line.split()) for line in printed.decode().splitlines()]
+    status, printed, errors = await called_beside("explain", "web", "--address", world.daemon.server.url, *arguments)
+    assert status == 0, errors
+    return [" ".join(line.split()) for line in printed.splitlines()]
 
 
 async def until_explained(world: World, words: str, *arguments: str) -> list[str]:
-    """Waits until the explanation contains a text, and returns its lines."""
+    """Waits for a decision whose explanation contains a text, and returns its lines."""
+    await world.until(lambda: world.daemon.components.store.get(Key("default", "web")).last)
     async with asyncio.timeout(world.patience):
         while True:
             lines = await explained(world, *arguments)

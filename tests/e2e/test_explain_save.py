@@ -20,8 +20,8 @@ async def explain(world: Any, *args: str) -> int:
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Returns the lines of a command. Between them are the log lines of the daemon, which runs in this process."""
-    return [line for line in capsys.readouterr().out.splitlines() if not line.startswith("[")]
+    """Returns the lines of a command."""
+    return capsys.readouterr().out.splitlines()
 
 
 async def names(folder: Path) -> list[str]:

@@ -76,7 +76,7 @@ def command_line(pid: str) -> bytes:
 
 async def test_status_shows_the_hpas_of_the_namespace(hpad: Plugin) -> None:
     """Scenario 31."""
-    header, row = [line.split() for line in (await hpad("status")).splitlines()]
+    header, row = [line.split() for line in (await hpad.by_kubectl()("status")).splitlines()]
     assert header[:7] == ["NAME", "REFERENCE", "TARGETS", "MINPODS", "MAXPODS", "REPLICAS", "DESIRED"]
     assert header[7:] == ["STATE", "HELD-BY", "LAST-SCALE", "DECIDED"]
     assert row[:8] == ["web", "Deployment/web", "cpu:", "50%/50%", "1", "4", "2", "2"]

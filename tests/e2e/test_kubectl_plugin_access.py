@@ -55,7 +55,7 @@ def grant(world: World, rules: Sequence[Json] | None = None) -> None:
 async def test_the_rights_of_the_manifest_are_sufficient(tmp_path: Path, kubectl_path: str) -> None:
     async with started(tmp_path, kubectl_path) as (world, hpad):
         grant(world)
-        assert await hpad("status -o name") == NAME
+        assert await hpad.by_kubectl()("status -o name") == NAME
 
 
 async def test_without_rights_each_missing_one_is_named(tmp_path: Path, kubectl_path: str) -> None:

@@ -1,4 +1,4 @@
-"""Runs the plugin `kubectl hpad` by real kubectls against daemons on the embedded cluster."""
+"""Runs the plugin `kubectl hpad` with real kubectls against daemons on the embedded cluster."""
 
 import asyncio
 import copy
@@ -6,18 +6,25 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+from support import commands
 from support.kubectl_binaries import SECONDS
 
+from hpad.cli import kubectl as program
 from hpad.lab.cluster import Cluster
 
 LABELS = {"app.kubernetes.io/name": "hpad", "app.kubernetes.io/component": "controller"}
 
 
 class Plugin:
-    """A folder on the PATH with one kubectl and the plugin, and a kubeconfig."""
+    """A folder on the PATH with one kubectl and the plugin, and a kubeconfig.
+
+    The plugin runs in this process, and starts kubectl for all that it needs from the cluster.
+    """
 
     def __init__(self, kubectl: str, folder: Path, kubeconfig: Path) -> None:
         self.path = folder / "bin"
@@ -28,6 +35,7 @@ class Plugin:
             (self.path / name).symlink_to(Path(sys.executable).parent / name)
         self._folder = folder
         self._address = ""
+        self._by_kubectl = False
         self.kubeconfig = kubeconfig
 
     @property
@@ -40,22 +48,29 @@ class Plugin:
         }
 
     def direct(self, address: str) -> "Plugin":
-        """Returns a plugin that asks this address, in the namespace default: without kubectl it takes half the time."""
+        """Returns a plugin that asks this address, in the namespace default, without any kubectl."""
         made = copy.copy(self)
         made._address = address
         return made
 
-    def command(self, *arguments: str) -> list[str]:
-        """Returns the command line of `kubectl hpad ARGUMENTS`."""
-        if self._address:
-            return [str(self.path / "kubectl-hpad"), "-n", "default", "--address", self._address, *arguments]
-        return [shutil.which("kubectl", path=str(self.path)) or "kubectl", "hpad", *arguments]
+    def by_kubectl(self) -> "Plugin":
+        """Returns the plugin as a user runs it: kubectl starts it as a process."""
+        made = copy.copy(self)
+        made._by_kubectl = True
+        return made
 
     async def run(self, *arguments: str) -> tuple[int, str, str]:
         """Runs `kubectl hpad ARGUMENTS`; returns exit status, standard output and standard error."""
+        if self._by_kubectl:
+            return await self._run_by_kubectl(*arguments)
+        direct = ("-n", "default", "--address", self._address) if self._address else ()
+        with mock.patch.dict(os.environ, self.environment):
+            return await commands.called_beside(*direct, *arguments, main=_main)
+
+    async def _run_by_kubectl(self, *arguments: str) -> tuple[int, str, str]:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            *self.command(*arguments),
+            *(shutil.which("kubectl", path=str(self.path)) or "kubectl", "hpad", *arguments),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=pipe,
             stderr=pipe,
@@ -84,6 +99,11 @@ class Plugin:
         found, out, err = await self.run(*line.split())
         assert (found, out) == (status, ""), f"kubectl hpad {line}: {out}{err}"
         return err
+
+
+def _main(arguments: Sequence[str]) -> int:
+    """The plugin without its handlers of signals, which only the main thread may set."""
+    return program.program.run(program._PROGRAM, lambda: program._parse(arguments))
 
 
 def pod(cluster: Cluster, name: str, port: int, *, namespace: str = "hpad", scheme: str = "HTTP", **more: Any) -> None:
