@@ -48,7 +48,7 @@ def test_a_task_that_moves_on_between_two_answers_counts_once() -> None:
     )
     [report] = found.reports(100.0)
     task = HeldTask("", "mail", "mail.send")
-    assert report.active == (HeldTask("", "mail", "mail.send", 5.0, acknowledged=True),)
+    assert report.active == (HeldTask("", "mail", "mail.send", acknowledged=True),)
     assert (report.reserved, report.later) == ((task,), (task,))
     assert (report.finished, report.concurrency, report.started) == (7, 2, 40.0)
 

@@ -26,16 +26,13 @@ class _Info(msgspec.Struct, frozen=True):
 
     id: str
     name: str = ""
-    time_start: float | None = None
     acknowledged: bool = False
     delivery_info: _Delivery | None = None
 
     @property
     def held(self) -> HeldTask:
         place = self.delivery_info or _Delivery()
-        return HeldTask(
-            place.exchange or "", place.routing_key or "", self.name, self.time_start or None, self.acknowledged
-        )
+        return HeldTask(place.exchange or "", place.routing_key or "", self.name, self.acknowledged)
 
 
 class _Scheduled(msgspec.Struct, frozen=True):

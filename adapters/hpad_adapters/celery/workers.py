@@ -35,14 +35,12 @@ class HeldTask(msgspec.Struct, frozen=True, gc=False):
     """A task that a worker holds.
 
     `exchange` and `routing_key` lead to its queue: without an exchange the routing key is the name of the queue.
-    `began` is when the work on it began, in seconds since the epoch by the worker's clock, None for a task that waits.
     `acknowledged`: the broker counts it no more, although it is not finished.
     """
 
     exchange: str
     routing_key: str
     name: str
-    began: float | None = None
     acknowledged: bool = False
 
 
@@ -65,16 +63,6 @@ class WorkerReport(msgspec.Struct, frozen=True):
     started: float | None = None
     queues: tuple[str, ...] = ()
     solo: bool = False
-
-    @property
-    def scheduled(self) -> int:
-        """The number of tasks that are not due yet."""
-        return len(self.later)
-
-    @property
-    def pod(self) -> str:
-        """The part of the name behind "@": the host name of the worker."""
-        return self.name.partition("@")[2]
 
 
 class Said(msgspec.Struct, frozen=True):

@@ -154,7 +154,7 @@ class _Scaler:
 
     async def only_metric(self) -> str:
         """Returns the name of the only metric of GetMetricSpec."""
-        names = [spec.name for spec in await self._asked("GetMetricSpec", messages.metric_specs)]
+        names = await self._asked("GetMetricSpec", messages.metric_names)
         if len(names) != 1:
             offered = ", ".join(sorted(names)) or "none"
             raise AdapterError(f"{self._where} offers not one metric but these: {offered}; write `metric`", "spec")
@@ -166,9 +166,9 @@ class _Scaler:
         found = await self._asked("GetMetrics", messages.metric_values, request)
         if not found:
             raise AdapterError(f'{self._where} has no value for metric "{metric}"')
-        if not all(math.isfinite(each.value) and abs(each.value) <= _MOST for each in found):
+        if not all(math.isfinite(value) and abs(value) <= _MOST for value in found):
             raise AdapterError(f'{self._where} has a value for metric "{metric}" that is not a number of 64 bits')
-        return tuple(round(each.value * 1000) for each in found)
+        return tuple(round(value * 1000) for value in found)
 
     async def active(self) -> bool:
         """Returns the answer to IsActive."""

@@ -6,7 +6,6 @@ Source: KEDA, externalscaler.proto (names and numbers of the fields); Protocol B
 
 import struct
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 SERVICE = "externalscaler.ExternalScaler"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -19,20 +18,6 @@ Value = int | bytes
 
 class MessageError(Exception):
     """The bytes are not the message; the text is the end of a sentence that begins with the server."""
-
-
-class ScalerMetricSpec(NamedTuple):
-    """A metric that a scaler offers, with its target for the HPA."""
-
-    name: str = ""
-    target: float = 0.0
-
-
-class ScalerMetricValue(NamedTuple):
-    """A value of a metric."""
-
-    name: str = ""
-    value: float = 0.0
 
 
 def scaled_object(name: str, namespace: str, metadata: Mapping[str, str]) -> bytes:
@@ -51,14 +36,14 @@ def is_active(data: bytes) -> bool:
     return bool(dict(_fields(data)).get((1, _VARINT), 0))
 
 
-def metric_specs(data: bytes) -> list[ScalerMetricSpec]:
-    """Decodes a GetMetricSpecResponse: 1 metricSpecs. Raises MessageError."""
-    return [ScalerMetricSpec(*_named_number(part)) for part in _embedded(data)]
+def metric_names(data: bytes) -> list[str]:
+    """Decodes the names of a GetMetricSpecResponse: 1 metricSpecs. Raises MessageError."""
+    return [name for name, _ in map(_named_number, _embedded(data))]
 
 
-def metric_values(data: bytes) -> list[ScalerMetricValue]:
-    """Decodes a GetMetricsResponse: 1 metricValues. Raises MessageError."""
-    return [ScalerMetricValue(*_named_number(part)) for part in _embedded(data)]
+def metric_values(data: bytes) -> list[float]:
+    """Decodes the values of a GetMetricsResponse: 1 metricValues. Raises MessageError."""
+    return [value for _, value in map(_named_number, _embedded(data))]
 
 
 def _named_number(data: bytes) -> tuple[str, float]:

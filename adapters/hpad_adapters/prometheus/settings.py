@@ -47,11 +47,6 @@ class QueryWindow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """`last` as a duration."""
         return parse_duration(self.last)
 
-    @property
-    def reach(self) -> timedelta:
-        """`fetch` as a duration."""
-        return parse_duration(self.fetch)
-
 
 class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A query that the operator writes for a metric.
