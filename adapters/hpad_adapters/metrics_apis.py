@@ -38,6 +38,7 @@ from hpad.adapter import (
     pod_sample,
 )
 from hpad_adapters import lists
+from hpad_adapters.selection import attempt
 
 _API = "custom"
 _GROUP = "custom.metrics.k8s.io"
@@ -153,7 +154,7 @@ class CustomMetrics:
         named: dict[str, list[MetricValue]] = {}
         for item in items:
             named.setdefault(item.described_object.name, []).append(item)
-        return {query: _sampled(named[_named(query)]) for query in members if _named(query) in named}
+        return {query: attempt(object_sample, named[_named(query)]) for query in members if _named(query) in named}
 
     def _read_apart(self, query: Query) -> None:
         now, group = self._clock.monotonic(), self.group(query)
@@ -235,13 +236,6 @@ def _is_namespace(reference: CrossVersionObjectReference) -> bool:
 
 def _named(query: Query) -> str:
     return "" if query.object is None else query.object.name
-
-
-def _sampled(items: Sequence[MetricValue]) -> Answer:
-    try:
-        return object_sample(items)
-    except AdapterError as error:
-        return error
 
 
 _SERIES = msgspec.json.Decoder(ExternalMetricValueList)

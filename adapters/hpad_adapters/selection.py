@@ -1,17 +1,18 @@
 """Reads the queries of External metrics: their names, and the labels of their selectors."""
 
 from collections.abc import Callable, Collection
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from hpad.adapter import AdapterError, Query, meant
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def attempt(plan: Callable[[Query], T], query: Query) -> T | AdapterError:
-    """Returns what the function makes of the query, or the AdapterError that it raises."""
+def attempt(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T | AdapterError:
+    """Returns what the function returns, or the AdapterError that it raises."""
     try:
-        return plan(query)
+        return function(*arguments, **options)
     except AdapterError as error:
         return error
 

@@ -3,7 +3,7 @@
 import fnmatch
 from collections.abc import Hashable, Mapping, Sequence
 from datetime import timedelta
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import msgspec
 
@@ -107,22 +107,6 @@ class OverRabbitMQ:
         return msgspec.structs.replace(wanted.query, name=name, selector=selector)
 
 
-class CeleryBroker(Protocol):
-    """Counts the tasks of queues."""
-
-    async def answer(self, asked: Sequence[WantedTasks]) -> list[Answer]:
-        """Returns one answer per query; raises AdapterError."""
-        ...
-
-    def group(self, wanted: WantedTasks) -> Hashable:
-        """Returns an equal value for queries that are read together."""
-        ...
-
-    async def aclose(self) -> None:
-        """Closes the connections."""
-        ...
-
-
 class Celery:
     """Tasks of a Celery application on RabbitMQ or Redis, by queue (`queue=mail`) or by name (`task=mail.send`).
 
@@ -149,7 +133,7 @@ class Celery:
     def __init__(self, configured: settings.Settings, context: Context) -> None:
         self._settings = configured
         workers = CeleryWorkers(configured, context) if configured.workers is not None else None
-        self._broker: CeleryBroker
+        self._broker: OverRedis | OverRabbitMQ
         if configured.redis is not None:
             self._broker = OverRedis(configured, configured.redis, context, workers)
         else:

@@ -23,6 +23,7 @@ from hpad.adapter import (
 from hpad_adapters.celery.settings import Settings
 from hpad_adapters.celery.wanted import ACTIVE, BY_WORD, TASKS, WAITING, WantedTasks
 from hpad_adapters.celery.workers import CeleryWorkers, HeldTask, Said, listed, silence
+from hpad_adapters.selection import attempt
 
 _LONGEST_HOSTNAME = 63
 """Characters of a host name: that of a pod with a longer name is cut (Kubernetes 1.36, kubelet_pods.go:
@@ -43,7 +44,7 @@ class ByWord:
     async def pods(self, asked: Sequence[WantedTasks]) -> list[Answer]:
         """Returns what each pod holds; raises AdapterError if no worker answers."""
         said = await self._workers.read(_NOW)
-        return [await or_error(_pod_work(said, each)) for each in asked]
+        return [attempt(pod_work, said, each.query.members or ()) for each in asked]
 
     async def corrected(self, asked: Sequence[WantedTasks], counted: Sequence[Answer]) -> list[Answer]:
         """Returns the counts of the broker, corrected by what the workers say after it: tasks move from it to them."""
@@ -51,7 +52,7 @@ class ByWord:
             return list(counted)
         said = await or_error(self._workers.read())
         return [
-            await or_error(self._corrected(each, said, answer)) if each.query.name in BY_WORD else answer
+            self._corrected(each, said, answer) if each.query.name in BY_WORD else answer
             for each, answer in zip(asked, counted, strict=True)
         ]
 
@@ -59,16 +60,12 @@ class ByWord:
         """Ends an asking."""
         await self._workers.aclose()
 
-    async def _corrected(self, wanted: WantedTasks, said: Said | AdapterError, counted: Answer) -> Answer:
+    def _corrected(self, wanted: WantedTasks, said: Said | AdapterError, counted: Answer) -> Answer:
         if not isinstance(counted, ExternalSample):
             return counted
         if isinstance(said, AdapterError):
-            raise said
-        return self._tasks.corrected(wanted, said, counted)
-
-
-async def _pod_work(said: Said, wanted: WantedTasks) -> PodSample:
-    return pod_work(said, wanted.query.members or ())
+            return said
+        return attempt(self._tasks.corrected, wanted, said, counted)
 
 
 def pod_work(said: Said, members: Sequence[Member]) -> PodSample:

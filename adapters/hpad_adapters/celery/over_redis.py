@@ -7,7 +7,6 @@ Channel._put and Channel._q_for_pri.
 import asyncio
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -18,7 +17,7 @@ from hpad_adapters.celery.fetched import Fetched, read
 from hpad_adapters.celery.goal import GoalsOverRedis, goal_of
 from hpad_adapters.celery.settings import RedisBroker, Settings
 from hpad_adapters.celery.wanted import HEAD_AGE, TASKS, TO_CLEAR, UNACKED, WAITING, WantedTasks
-from hpad_adapters.celery.workers import Said
+from hpad_adapters.celery.workers import CeleryWorkers, Said
 from hpad_adapters.clearing.workers import LEAST
 from hpad_adapters.redis_servers import RedisRequest, Reply, ReplyError, ServerError, servers
 
@@ -30,21 +29,15 @@ _NO_RATES = (
 _NO_MEMBERS = "Redis does not say which worker has fetched a task: the source needs `workers`"
 
 
-class AskedWorkers(Protocol):
-    """Asks the workers what they hold."""
-
-    async def read(self) -> Said:
-        """Returns what they say; raises AdapterError."""
-        ...
-
-
 class OverRedis:
     """Counts tasks in Redis. A batch reads each key once, and the fetched tasks if there are any.
 
     `workers` are asked for what a goal in seconds needs to know; None if they may not be.
     """
 
-    def __init__(self, settings: Settings, broker: RedisBroker, context: Context, workers: AskedWorkers | None) -> None:
+    def __init__(
+        self, settings: Settings, broker: RedisBroker, context: Context, workers: CeleryWorkers | None
+    ) -> None:
         self._settings = settings
         self._broker = broker
         self._clock = context.clock

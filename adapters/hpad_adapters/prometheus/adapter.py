@@ -31,6 +31,7 @@ from hpad_adapters.prometheus import batches, configuration, queries, rules, sam
 from hpad_adapters.prometheus.connection import PrometheusConnection
 from hpad_adapters.prometheus.queries import QueryEntry
 from hpad_adapters.prometheus.settings import OwnPromQL
+from hpad_adapters.selection import attempt
 
 _PAGE = "500"
 _SPLITS = 32
@@ -195,13 +196,7 @@ class Prometheus:
                 return dict.fromkeys((entry.query for entry in batch.entries), error)
             first, second = await asyncio.gather(*(self._answers(half, splits) for half in halves))
             return first | second
-        answers: dict[Query, Answer] = {}
-        for entry, rows in parts:
-            try:
-                answers[entry.query] = samples.sample(entry, rows, now)
-            except AdapterError as error:
-                answers[entry.query] = error
-        return answers
+        return {entry.query: attempt(samples.sample, entry, rows, now) for entry, rows in parts}
 
 
 async def _pod_names(

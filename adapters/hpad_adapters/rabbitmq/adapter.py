@@ -100,8 +100,7 @@ class RabbitMQ:
         self._plugin = Plugin(urls, configured.http_options(), context) if urls else None
         self._reader = _reader(configured, context, self._plugin)
         self._lags = StreamLags(configured, context)
-        nodes = self._reader if isinstance(self._reader, Auto | PluginQueues) else None
-        self._work = PodWork(configured, context, self._reader, nodes)
+        self._work = PodWork(configured, context, self._reader)
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns one answer per query; each vhost is read once, and once more if statistics are needed."""

@@ -5,9 +5,8 @@ sample says how many pods are busy at most.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Protocol
 
 import msgspec
 
@@ -15,11 +14,12 @@ from hpad.adapter import AdapterError, Answer, Context, Member, PodSample, PodVa
 from hpad.adapter_http import decoded
 from hpad_adapters.rabbitmq import consumers
 from hpad_adapters.rabbitmq.answers import OVERVIEW, overview
+from hpad_adapters.rabbitmq.auto import Auto
 from hpad_adapters.rabbitmq.broker import BrokerRefusedError, NotFoundError, RabbitmqBroker
 from hpad_adapters.rabbitmq.channels import FAMILIES, ChannelHistory, Channels, ListedConnection, without_connection
 from hpad_adapters.rabbitmq.consumers import Seen
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
-from hpad_adapters.rabbitmq.plugin import NodeMetrics
+from hpad_adapters.rabbitmq.plugin_queues import PluginQueues
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, ValueReader
@@ -33,14 +33,6 @@ _OTHERS = (
 Plan = QueueQuery | AdapterError
 
 
-class NodesReader(Protocol):
-    """Reads the plugin rabbitmq_prometheus on all nodes of a broker."""
-
-    async def whole(self, families: Collection[str], vhost: str) -> list[NodeMetrics]:
-        """Returns what each node answers; raises AdapterError unless all nodes of the broker have answered."""
-        ...
-
-
 class _Counted(msgspec.Struct, frozen=True):
     """What is known without statistics: the channels of all nodes, and the connections (None: not known)."""
 
@@ -49,14 +41,14 @@ class _Counted(msgspec.Struct, frozen=True):
 
 
 class PodWork:
-    """Answers what each pod holds. `reader` reads the queues, `nodes` the plugin (None: there is none)."""
+    """Answers what each pod holds. `reader` reads the queues, and some readers the plugin on all nodes as well."""
 
-    def __init__(self, settings: Settings, context: Context, reader: ValueReader, nodes: NodesReader | None) -> None:
+    def __init__(self, settings: Settings, context: Context, reader: ValueReader) -> None:
         self._settings = settings
         self._broker = RabbitmqBroker(settings, context)
         self._clock = context.clock
         self._reader = reader
-        self._nodes = nodes
+        self._nodes = reader if isinstance(reader, Auto | PluginQueues) else None
         self._history = ChannelHistory(context.clock.monotonic)
 
     async def answers(self, plans: Sequence[Plan], queries: Sequence[Query]) -> list[Answer]:
