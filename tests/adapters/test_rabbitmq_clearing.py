@@ -16,15 +16,19 @@ from hpad import testing
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample
 from hpad_adapters import rabbitmq
 from hpad_adapters.clearing.goal import ClearingGoal
-from hpad_adapters.clearing.workers import MOST_QUEUES
-from hpad_adapters.rabbitmq.clearing import QueueClearing
-from hpad_adapters.rabbitmq.queues import RabbitmqQueue
+from hpad_adapters.clearing.workers import MOST_QUEUES, Clearing
+from hpad_adapters.rabbitmq.queues import RabbitmqQueue, measured
 
 GOAL = ClearingGoal(60.0)
 
 
-def workers(found: RabbitmqQueue, goal: ClearingGoal = GOAL) -> float:
-    return QueueClearing(lambda: 0.0).workers(found, goal, "the broker")
+def workers(found: RabbitmqQueue, goal: ClearingGoal = GOAL, clearing: Clearing | None = None) -> float:
+    clearing = Clearing(lambda: 0.0) if clearing is None else clearing
+    return clearing.workers(measured(found, goal.concurrency, "the broker"), goal)
+
+
+def seconds(found: RabbitmqQueue) -> float:
+    return Clearing(lambda: 0.0).seconds(measured(found, GOAL.concurrency, "the broker"), GOAL)
 
 
 ALONE = {"acked": counter(0, 10, 20, 30), "held": length(1, 1, 1, 1)}
@@ -34,9 +38,9 @@ BUSY = {"acked": counter(0, 10, 20, 30), "held": length(4, 4, 4, 4)}
 
 
 def test_the_number_of_remembered_queues_is_limited() -> None:
-    clearing = QueueClearing(lambda: 0.0)
+    clearing = Clearing(lambda: 0.0)
     for number in range(MOST_QUEUES + 10):
-        clearing.workers(queue(name=str(number)), GOAL, "the broker")
+        workers(queue(name=str(number)), GOAL, clearing)
     assert len(clearing) == MOST_QUEUES
 
 
@@ -73,11 +77,11 @@ def test_busy_workers_stay_while_there_is_work() -> None:
 def test_a_spike_on_a_new_queue_asks_for_what_the_formula_says() -> None:
     """80 messages of 4 s in 20 s: 16 workers, also while each of them holds two messages and none is reported yet."""
     now, goal = 0.0, ClearingGoal(25.0, startup=5.0, service=4.0)
-    clearing = QueueClearing(lambda: now)
+    clearing = Clearing(lambda: now)
     found = []
     for at, ready, unacked, consumers in ((0, 0, 0, 0), (1, 74, 6, 0), (4, 52, 28, 0), (6, 46, 32, 3), (9, 30, 32, 3)):
         now = float(at)
-        found.append(clearing.workers(queue(ready=ready, unacked=unacked, consumers=consumers), goal, "the broker"))
+        found.append(workers(queue(ready=ready, unacked=unacked, consumers=consumers), goal, clearing))
     assert max(found) <= 80 / (25 - 5) * 4
     assert found[-1] == max(found)  # those that were asked for have begun, and stay
 
@@ -86,21 +90,21 @@ def test_a_spike_on_a_new_queue_asks_for_what_the_formula_says() -> None:
 def test_busy_workers_stay_while_the_broker_does_not_report_them(unreported: int | None) -> None:
     """A broker whose statistics began anew reports messages at once, and consumers some seconds later."""
     now, goal = 0.0, ClearingGoal(60.0, service=4.0)
-    clearing = QueueClearing(lambda: now)
-    assert clearing.workers(queue(ready=5, unacked=40, consumers=40), goal, "the broker") == 40.0
+    clearing = Clearing(lambda: now)
+    assert workers(queue(ready=5, unacked=40, consumers=40), goal, clearing) == 40.0
     now = 5.0
-    assert clearing.workers(queue(ready=4, unacked=40, consumers=unreported), goal, "the broker") == 40.0
+    assert workers(queue(ready=4, unacked=40, consumers=unreported), goal, clearing) == 40.0
 
 
 @pytest.mark.parametrize("unreported", [None, 0])
 def test_busy_workers_stay_if_a_new_hpad_meets_a_broker_that_does_not_report_them(unreported: int | None) -> None:
     """As after the loss of a node with both: nothing is remembered, so full consumers are taken for busy."""
     now, goal = 0.0, ClearingGoal(60.0, service=4.0, prefetch=2)
-    clearing = QueueClearing(lambda: now)
+    clearing = Clearing(lambda: now)
     for at, unacked in ((0, 40), (5, 40), (9, 38)):
         now = float(at)
         found = queue(ready=4, unacked=unacked, consumers=unreported)
-        assert clearing.workers(found, goal, "the broker") == unacked / 2
+        assert workers(found, goal, clearing) == unacked / 2
 
 
 def test_no_more_workers_than_messages_are_needed() -> None:
@@ -110,14 +114,14 @@ def test_no_more_workers_than_messages_are_needed() -> None:
 
 def test_workers_with_long_messages_do_not_count_for_the_others() -> None:
     """Four workers have been at one message each for two minutes; 600 of two seconds come, to be gone within one."""
-    clearing = QueueClearing(lambda: 0.0)
+    clearing = Clearing(lambda: 0.0)
     goal = ClearingGoal(60.0, service=2.0)
     samples = {"acked": counter(*[0] * 13), "held": length(0, *[4] * 12)}
     for first in (0, 12):
         samples = {"acked": counter(*[0] * 13, first=first), "held": length(4 if first else 0, *[4] * 12, first=first)}
-        assert clearing.workers(queue(unacked=4, **samples), goal, "the broker") == 4.0
+        assert workers(queue(unacked=4, **samples), goal, clearing) == 4.0
     service = (10 * 2.0 + 4 * 60.0) / 14
-    found = clearing.workers(queue(ready=600, unacked=4, **samples), goal, "the broker")
+    found = workers(queue(ready=600, unacked=4, **samples), goal, clearing)
     assert found == pytest.approx(4 + 600 / 60 * service)
 
 
@@ -163,11 +167,11 @@ def test_new_workers_are_no_more_than_the_messages_they_can_get(ready: int, expe
 
 def test_workers_that_crash_are_not_doubled() -> None:
     """Two workers give each message back after ten seconds; then one of them finishes one."""
-    clearing = QueueClearing(lambda: 0.0)
+    clearing = Clearing(lambda: 0.0)
     crashed = {"acked": counter(*[0] * 6), "held": length(0, 2, 2, 0, 2, 2)}
-    assert clearing.workers(queue(ready=98, unacked=2, consumers=2, **crashed), GOAL, "the broker") == 2.0
+    assert workers(queue(ready=98, unacked=2, consumers=2, **crashed), GOAL, clearing) == 2.0
     works = {"acked": counter(*[0] * 6, 1, 1), "held": length(0, 2, 2, 0, 2, 2, 2, 2)}
-    assert clearing.workers(queue(ready=97, unacked=2, consumers=2, **works), GOAL, "the broker") == 4.0
+    assert workers(queue(ready=97, unacked=2, consumers=2, **works), GOAL, clearing) == 4.0
 
 
 def test_after_thirty_measured_messages_the_count_is_free() -> None:
@@ -184,7 +188,7 @@ def test_a_single_active_consumer_is_the_only_worker() -> None:
     found = msgspec.structs.replace(queue(ready=600, unacked=1, consumers=19, **ALONE), arguments=single)
     assert workers(found) == 1.0
     assert workers(found, ClearingGoal(60.0, concurrency=3)) == 3.0
-    assert QueueClearing(lambda: 0.0).seconds(found, GOAL, "the broker") == pytest.approx(600 * 15 / 30)
+    assert seconds(found) == pytest.approx(600 * 15 / 30)
 
 
 def test_a_sample_that_occurs_twice_counts_once() -> None:
@@ -204,7 +208,7 @@ def test_a_field_that_is_missing_is_an_error(field: str) -> None:
 def test_the_time_is_the_goal_by_the_share_of_workers() -> None:
     """26 workers are needed: four of them take 6.5 times the goal."""
     found = queue(ready=600, unacked=4, published=counter(*range(0, 15 * 13, 15)), **BUSY)
-    assert QueueClearing(lambda: 0.0).seconds(found, GOAL, "the broker") == pytest.approx(390.0)
+    assert seconds(found) == pytest.approx(390.0)
 
 
 # --- Recorded answers ---------------------------------------------------------------------------------------------

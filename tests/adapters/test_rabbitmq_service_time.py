@@ -4,8 +4,7 @@ import pytest
 from support.rabbit_queues import counter, length, queue
 
 from hpad_adapters.clearing.service_time import GIVEN_MESSAGES, HALF_LIFE, ServiceTime
-from hpad_adapters.rabbitmq.clearing import measured
-from hpad_adapters.rabbitmq.queues import RabbitmqQueue
+from hpad_adapters.rabbitmq.queues import RabbitmqQueue, measured
 
 GOAL = 60.0
 BUSY = queue(acked=counter(0, 10, 20), held=length(4, 4, 4))

@@ -11,7 +11,7 @@ from support.virtual_time import ManualClock
 from hpad import testing
 from hpad.adapter import Answer, Context, ExternalSample
 from hpad_adapters import rabbitmq
-from hpad_adapters.rabbitmq.unconsumed import Unconsumed
+from hpad_adapters.rabbitmq.queues import Unconsumed
 
 pytestmark = pytest.mark.rabbitmq
 READY = "queue_messages_ready"

@@ -16,8 +16,8 @@ from hpad.simulation.model import Scraping
 from hpad.simulation.queue import QueueModel, SimulatedQueue
 from hpad_adapters.clearing.goal import ClearingGoal
 from hpad_adapters.clearing.measured import CounterPoint
-from hpad_adapters.rabbitmq.clearing import QueueClearing
-from hpad_adapters.rabbitmq.queues import Details, Lengths, Statistics
+from hpad_adapters.clearing.workers import Clearing
+from hpad_adapters.rabbitmq.queues import Details, Lengths, Statistics, measured
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue as Reported
 
 SPACING = 5.0
@@ -28,11 +28,11 @@ SAMPLES = 13
 
 
 class ReportedQueue(QueueModel):
-    """A QueueModel whose External metrics are `workers` or `seconds` of QueueClearing, for a goal."""
+    """A QueueModel whose External metrics are `workers` or `seconds` of Clearing, for a goal."""
 
     def __init__(self, queue: SimulatedQueue, load: Load, goal: ClearingGoal, quantity: str, **options: Any) -> None:
         self._points: deque[tuple[int, int, int, int, int, int]] = deque(maxlen=SAMPLES + 1)
-        self._clearing, self._goal, self._quantity = QueueClearing(lambda: self._at), goal, quantity
+        self._clearing, self._goal, self._quantity = Clearing(lambda: self._at), goal, quantity
         super().__init__(queue, load, scraping=Scraping(interval=SPACING), shown={}, **options)
 
     def _measure(self, at: float) -> Any:
@@ -47,7 +47,8 @@ class ReportedQueue(QueueModel):
     def _value(self) -> Sample | AdapterError:
         now = self._start.timestamp() + self._at
         try:
-            value = getattr(self._clearing, self._quantity)(self.reported(), self._goal, "the model")
+            found = measured(self.reported(), self._goal.concurrency, "the model")
+            value = getattr(self._clearing, self._quantity)(found, self._goal)
         except AdapterError as error:
             return error
         return ExternalSample((round(value * 1000),), datetime.fromtimestamp(now, self._start.tzinfo))

@@ -29,7 +29,7 @@ from hpad_adapters.rabbitmq.names import EQUALITY, real_name, wrong
 from hpad_adapters.rabbitmq.plugin import Plugin
 from hpad_adapters.rabbitmq.plugin_queues import PluginQueues
 from hpad_adapters.rabbitmq.pod_work import Plan, PodWork
-from hpad_adapters.rabbitmq.queues import RabbitmqQueue
+from hpad_adapters.rabbitmq.queues import RabbitmqQueue, Unconsumed
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.stream_lag import NO_MEMBERS, StreamLags
 from hpad_adapters.rabbitmq.stream_queries import (
@@ -39,7 +39,6 @@ from hpad_adapters.rabbitmq.stream_queries import (
     about_stream,
     stream_query,
 )
-from hpad_adapters.rabbitmq.unconsumed import Unconsumed
 from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, TooManyQueuesError, ValueReader, Values
 from hpad_adapters.selection import attempt
 

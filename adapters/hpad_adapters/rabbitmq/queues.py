@@ -1,11 +1,16 @@
-"""A queue as the broker reports it; a field that it does not report is None."""
+"""A queue as the broker reports it, as a goal in seconds sees it, and whether a consumer takes its messages.
 
-from typing import Annotated, Any
+A field that the broker does not report is None.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from hpad.adapter import AdapterError
-from hpad_adapters.clearing.measured import Count, CounterPoint
+from hpad_adapters.clearing.measured import Count, CounterPoint, MeasuredQueue
+from hpad_adapters.clearing.workers import MOST_QUEUES
 
 Number = Annotated[float, msgspec.Meta(ge=0)]
 CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
@@ -154,3 +159,97 @@ def named(queue: RabbitmqQueue, where: str) -> str:
 def possible(name: str) -> bool:
     """Returns whether a queue can have this name; a request with a longer one may be refused."""
     return len(name.encode()) <= LONGEST_NAME
+
+
+# What the goal in seconds needs to know of a queue: its messages, consumers, and samples.
+
+_LATE = 5_000
+"""Milliseconds by which the samples of lengths are dated later than those of rates. Observed in RabbitMQ 3.10."""
+
+
+def measured(queue: RabbitmqQueue, concurrency: int, where: str) -> MeasuredQueue:
+    """Returns what the broker reports of a queue; raises AdapterError for counts or rates that it does not report."""
+    tasks(queue, where)
+    stats, name = queue.message_stats, named(queue, where)
+    if stats is None:
+        raise AdapterError(
+            f"the answer about {name} has no message_stats: the broker keeps no rates "
+            "(rates_mode, disable_metrics_collector); source: auto makes them from counters of its plugin",
+            "spec",
+        )
+    return MeasuredQueue(
+        place=(queue.vhost, queue.name),
+        name=name,
+        ready=field(queue, "messages_ready", where),
+        held=field(queue, "messages_unacknowledged", where),
+        capacity=None if queue.served is None else float(queue.served * concurrency),
+        no_capacity=f"the answer about {name} has no consumers: "
+        "the broker collects its statistics for the first time some seconds after it was made",
+        single=queue.single_active,
+        published=ascending(stats.publish_details),
+        done=ascending(stats.ack_details),
+        working=_held(queue),
+    )
+
+
+def _held(queue: RabbitmqQueue) -> dict[int, int]:
+    """Returns the unacknowledged messages by the time of the sample of events that they belong to."""
+    lengths = queue.messages_unacknowledged_details
+    points = ascending(lengths)
+    if lengths is not None and lengths.aligned:
+        return {point.timestamp: point.sample for point in points}
+    # Of the management API, the newest one repeats the one before, for seconds.
+    return {point.timestamp - _LATE: point.sample for point in points[:-1]}
+
+
+# Notices queues whose messages no consumer takes, from the counts that are read for the values.
+
+_LASTING = 5.0
+"""Seconds between two counts of one queue: the broker itself counts some queues every five seconds."""
+_MOST_NAMED = 2
+_LONGEST_NAME = 80
+
+
+class _Waiting(NamedTuple):
+    """The ready messages at the last read, and the monotonic time since which none was held, and none taken."""
+
+    since: float
+    ready: int
+
+
+class Unconsumed:
+    """Remembers of each queue since when its messages have waited while no consumer held any.
+
+    A consumer with acknowledgements holds a message as long as one waits. Of others the broker tells nothing but that
+    messages get fewer, so that counts.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._waiting: dict[tuple[str, str], _Waiting] = {}
+
+    def note(self, queues: Sequence[RabbitmqQueue]) -> str:
+        """Returns the note of a sample that was made from a read of these queues; "" where consumers take messages."""
+        names = sorted({queue.name for queue in queues if self._stays(queue)})
+        if not names:
+            return ""
+        named = ", ".join(f'"{name[:_LONGEST_NAME]}"' for name in names[:_MOST_NAMED])
+        others = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        return f"no consumer holds a message of the queue{'s' if len(names) > 1 else ''} {named}{others}"
+
+    def _stays(self, queue: RabbitmqQueue) -> bool:
+        """Whether messages wait, and no consumer takes any."""
+        place, ready, held = (queue.vhost, queue.name), queue.messages_ready, queue.messages_unacknowledged
+        if not ready or held or queue.consumers or (held is None and queue.consumers is None):
+            self._waiting.pop(place, None)
+            return False
+        return queue.consumers == 0 or self._lasts(place, ready)
+
+    def _lasts(self, place: tuple[str, str], ready: int) -> bool:
+        now = self._monotonic()
+        before = self._waiting.get(place)
+        since = now if before is None or ready < before.ready else before.since
+        if before is None and len(self._waiting) >= MOST_QUEUES:
+            self._waiting.clear()
+        self._waiting[place] = _Waiting(since, ready)
+        return now - since >= _LASTING

@@ -16,8 +16,7 @@ import msgspec
 from hpad.adapter import AdapterError, Context
 from hpad_adapters.ages import age
 from hpad_adapters.clearing.goal import ClearingGoal
-from hpad_adapters.clearing.workers import MOST_QUEUES
-from hpad_adapters.rabbitmq.clearing import QueueClearing
+from hpad_adapters.clearing.workers import MOST_QUEUES, Clearing
 from hpad_adapters.rabbitmq.metric import CLEARING, COUNTS, EXTENDED
 from hpad_adapters.rabbitmq.queues import (
     CLASSIC,
@@ -27,6 +26,7 @@ from hpad_adapters.rabbitmq.queues import (
     RabbitmqQueue,
     ascending,
     field,
+    measured,
     named,
     tasks,
 )
@@ -134,7 +134,7 @@ class Values:
         self._span = settings.rate_span
         self._smoothing = settings.smoothing
         self._now = context.clock.now
-        self._clearing = QueueClearing(context.clock.monotonic)
+        self._clearing = Clearing(context.clock.monotonic)
         self._log = context.log
         self._single_active: set[tuple[str, str]] = set()
         """Queues with a single active consumer that were logged."""
@@ -177,7 +177,7 @@ class Values:
         if query.goal is not None:
             self._note_single_active(queue, where)
             value = self._clearing.seconds if mode == "time_to_clear" else self._clearing.workers
-            return value(queue, query.goal, where)
+            return value(measured(queue, query.goal.concurrency, where), query.goal)
         if mode == "growth":
             return _growth(queue, where)
         if mode == "head_age":
