@@ -23,8 +23,9 @@ from typing import Any
 import yarl
 
 from hpad.adapter import AdapterError, Context, reason
-from hpad.adapter_http import Http, failure, read_secrets
+from hpad.adapter_http import Http, failure
 from hpad_adapters import extras
+from hpad_adapters.rabbitmq.broker import login
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
 from hpad_adapters.rabbitmq.queues import STREAM, RabbitmqQueue, possible
 from hpad_adapters.rabbitmq.settings import Settings
@@ -154,7 +155,6 @@ _RABBITMQ = "RabbitMQ"
 _OF_A_STREAM = "of queue type rabbit_stream_queue"
 _MOST_KNOWN = 4096
 """Queues whose type is remembered."""
-_USER_OF_A_TOKEN = "hpad"  # any name: RabbitMQ takes the token from the password, and the user from the token
 
 
 class Amqp:
@@ -276,7 +276,7 @@ class Amqp:
         raise AdapterError("; ".join(errors))
 
     async def _connect(self, link: Link, node: str, vhost: str) -> None:
-        user, password = await self._credentials()
+        user, password = await login(self._settings, self._http)
         url = yarl.URL(node).with_user(user or None).with_password(password or None)
         url = url.with_query(heartbeat=_HEARTBEAT_SECONDS, name="hpad")
         secure = url.scheme == "amqps"
@@ -292,12 +292,6 @@ class Amqp:
         """Returns why there is no answer on an open connection."""
         link = self._links.get(vhost)
         return f"it {link.refused}" if link is not None and link.refused else f"the connection broke ({reason(error)})"
-
-    async def _credentials(self) -> tuple[str, str]:
-        if token := await self._http.bearer():
-            return _USER_OF_A_TOKEN, token
-        secrets = await read_secrets({"password": self._settings.secret})
-        return self._settings.username, secrets["password"]
 
     async def _drop(self, vhost: str) -> None:
         link = self._links.pop(vhost, None)

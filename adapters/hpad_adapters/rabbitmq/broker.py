@@ -9,11 +9,12 @@ from urllib.parse import urlencode
 import msgspec
 
 from hpad.adapter import AdapterError, Context
-from hpad.adapter_http import UNDECODABLE, Http, RequestFailedError, Response, first_line
+from hpad.adapter_http import UNDECODABLE, Http, RequestFailedError, Response, first_line, read_secrets
 from hpad_adapters.rabbitmq.settings import Settings
 
 _MAX_REASON = 200
 _JSON = "application/json"
+_USER_OF_A_TOKEN = "hpad"  # any name: RabbitMQ takes the token from the password, and the user from the token
 _WRONG_LOGIN = ("Login failed", "Not_Authorized")
 """The reasons for a wrong user name or password in RabbitMQ 3.10, and in 4.0."""
 _REFUSALS = (400, 414)
@@ -122,3 +123,10 @@ def _problem(body: bytes) -> _Problem | None:
         return _PROBLEM.decode(body)
     except UNDECODABLE:
         return None
+
+
+async def login(settings: Settings, http: Http) -> tuple[str, str]:
+    """Returns user and password for protocols without headers; raises AdapterError."""
+    if token := await http.bearer():
+        return _USER_OF_A_TOKEN, token
+    return settings.username, (await read_secrets({"password": settings.secret}))["password"]

@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import msgspec
 
 from hpad.adapter import AdapterError, Context
-from hpad.adapter_http import Http, failure, read_secrets
+from hpad.adapter_http import Http, failure
 from hpad_adapters.clearing.workers import MOST_QUEUES
+from hpad_adapters.rabbitmq.broker import login
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.stream_protocol import (
     ABSENT,
@@ -27,7 +28,6 @@ from hpad_adapters.rabbitmq.stream_protocol import (
 )
 
 _PORTS = {"rabbitmq-stream": 5552, "rabbitmq-stream+tls": 5551}
-_USER_OF_A_TOKEN = "hpad"  # any name: RabbitMQ takes the token from the password, and the user from the token
 _SAMPLE_BYTES, _MOST_CHUNKS = 1 << 16, 32
 _NEW = -2
 """The last offset of a stream that was never read; an empty one has -1."""
@@ -85,7 +85,7 @@ class OffsetReader:
 
     @contextlib.asynccontextmanager
     async def _connected(self, node: str, vhost: str) -> AsyncIterator[StreamConnection]:
-        user, password = await self._credentials()
+        user, password = await login(self._settings, self._http)
         parts = urllib.parse.urlsplit(node)
         tls = await self._http.tls() if parts.scheme.endswith("+tls") else None
         name = (self._settings.server_name or parts.hostname) if tls is not None else None
@@ -98,12 +98,6 @@ class OffsetReader:
             yield connection
         finally:
             await connection.close()
-
-    async def _credentials(self) -> tuple[str, str]:
-        if token := await self._http.bearer():
-            return _USER_OF_A_TOKEN, token
-        secrets = await read_secrets({"password": self._settings.secret})
-        return self._settings.username, secrets["password"]
 
 
 class _Reading:
