@@ -47,7 +47,28 @@ ANY_VHOST = "*"
 _NOT_OF_STREAMS = ("exclude_regex", "aggregate", "on_missing_queue", "on_stalled", "prefetch")
 
 
-class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class MetricFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The fields of a metric of the operator that an Autoscaler may write as well."""
+
+    queue: str = ""
+    queues: list[str] = []
+    vhost: str | list[str] = []
+    mode: Mode | None = None
+    include_unacked: bool = True
+    aggregate: Aggregate | None = None
+    on_missing_queue: OnMissing | None = None
+    on_stalled: OnStalled | None = None
+    goal: str = ""
+    startup: str = ""
+    service_time: str = ""
+    prefetch: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    concurrency: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    stream: str = ""
+    group: str = ""
+    offset_reset_policy: NoOffset | None = None
+
+
+class Metric(MetricFields, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A metric that the operator defines. An HPA's selector may set what it leaves open.
 
     queue: one queue, by its name; queues: several; queue_regex: all queues whose whole name matches, case-sensitive,
@@ -75,24 +96,8 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     prefetch: how many messages a consumer holds for each that it works on; concurrency: how many it works on at once.
     """
 
-    queue: str = ""
-    queues: list[str] = []
     queue_regex: str = ""
     exclude_regex: str = ""
-    vhost: str | list[str] = []
-    mode: Mode | None = None
-    include_unacked: bool = True
-    aggregate: Aggregate | None = None
-    on_missing_queue: OnMissing | None = None
-    on_stalled: OnStalled | None = None
-    goal: str = ""
-    startup: str = ""
-    service_time: str = ""
-    prefetch: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    concurrency: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    stream: str = ""
-    group: str = ""
-    offset_reset_policy: NoOffset | None = None
 
     def __post_init__(self) -> None:
         present = [name for name in ("queue", "queues", "queue_regex", "stream") if getattr(self, name)]
@@ -144,7 +149,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return parsed_goal({name: selected.get(name) or str(getattr(self, name) or "") for name in GOAL})
 
 
-class OwnQueues(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class OwnQueues(MetricFields, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A metric that an Autoscaler brings along.
 
     queue: one queue, by its name; queues: several. vhost: one, or a list. Names in `queues` and `vhosts` of the source
@@ -152,23 +157,6 @@ class OwnQueues(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         instead of queues; group: the name of its consumers.
     All other fields are those of a metric that the operator defines.
     """
-
-    queue: str = ""
-    queues: list[str] = []
-    vhost: str | list[str] = []
-    mode: Mode | None = None
-    include_unacked: bool = True
-    aggregate: Aggregate | None = None
-    on_missing_queue: OnMissing | None = None
-    on_stalled: OnStalled | None = None
-    goal: str = ""
-    startup: str = ""
-    service_time: str = ""
-    prefetch: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    concurrency: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    stream: str = ""
-    group: str = ""
-    offset_reset_policy: NoOffset | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError."""
