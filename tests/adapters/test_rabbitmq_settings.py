@@ -9,8 +9,8 @@ from hpad.adapter import AdapterError
 from hpad.sources import plugins
 from hpad_adapters.clearing.goal import ClearingGoal
 from hpad_adapters.rabbitmq import Metric, RabbitMQ, Settings
-from hpad_adapters.rabbitmq.adapter import queue_query
 from hpad_adapters.rabbitmq.metric import OwnQueues
+from hpad_adapters.rabbitmq.queries import queue_query
 from hpad_adapters.rabbitmq.values import QueueQuery
 
 URL = "http://rabbitmq:15672"

@@ -6,63 +6,29 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import ClassVar
 
-import msgspec
-
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, PastPromQL, Query, or_error
 from hpad_adapters import extras
-from hpad_adapters.clearing.goal import GOAL, ClearingGoal
 from hpad_adapters.rabbitmq import past, settings
 from hpad_adapters.rabbitmq.amqp import Amqp
 from hpad_adapters.rabbitmq.auto import Auto
 from hpad_adapters.rabbitmq.management import Management
-from hpad_adapters.rabbitmq.metric import (
-    AGGREGATES,
-    ANY_VHOST,
-    CLEARING,
-    MODES,
-    UNSUMMABLE,
-    Metric,
-    OwnQueues,
-    compiled,
-)
-from hpad_adapters.rabbitmq.names import EQUALITY, real_name, wrong
+from hpad_adapters.rabbitmq.metric import ANY_VHOST, OwnQueues
 from hpad_adapters.rabbitmq.plugin import Plugin
 from hpad_adapters.rabbitmq.plugin_queues import PluginQueues
 from hpad_adapters.rabbitmq.pod_work import Plan, PodWork
+from hpad_adapters.rabbitmq.queries import (
+    NAMES,
+    PARAMETERS,
+    StreamQuery,
+    about_stream,
+    queue_query,
+    stream_query,
+)
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue, Unconsumed
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.stream_lag import NO_MEMBERS, StreamLags
-from hpad_adapters.rabbitmq.stream_queries import (
-    STREAM_METRICS,
-    STREAM_PARAMETERS,
-    StreamQuery,
-    about_stream,
-    stream_query,
-)
 from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, TooManyQueuesError, ValueReader, Values
 from hpad_adapters.selection import attempt
-
-METRICS = {
-    "queue_messages": "messages",
-    "queue_messages_ready": "ready",
-    "queue_messages_unacknowledged": "unacked",
-    "queue_workers_to_clear": "workers_to_clear",
-    "queue_time_to_clear": "time_to_clear",
-    "queue_growth": "growth",
-    "queue_head_age": "head_age",
-}
-"""Metric name -> mode, of the metrics that need no configuration."""
-
-_ALIASES = {"messages_ready": "ready", "messages_unacknowledged": "unacked"}
-_EXAMPLES = {"queue": "orders", "vhost": "production", "mode": "ready", "aggregate": "max", "queue_regex": "orders"}
-_EXAMPLES |= {"goal": "60s", "startup": "10s", "service_time": "2s", "prefetch": "4", "concurrency": "2"}
-"""Parameters of the selector, each with an example."""
-_UNOFFERED = {
-    "amqp": "AMQP reports ready messages and consumers only, not messages that consumers hold: write mode=ready",
-    "prometheus": "the plugin rabbitmq_prometheus does not tell which queues have priorities; source: auto does",
-}
-"""Why a source has no values of a mode."""
-_DEFAULTS = Metric()
 
 _Place = tuple[str, bool, bool, bool]
 """A vhost, and what is needed of a Lookup: counts alone cost the broker less."""
@@ -79,8 +45,8 @@ class RabbitMQ:
 
     serves: ClassVar[frozenset[str]] = frozenset({EXTERNAL})
     knows_members = True
-    metrics: Sequence[str] = (*METRICS, *STREAM_METRICS)
-    parameters = (*_EXAMPLES, *STREAM_PARAMETERS)
+    metrics: Sequence[str] = NAMES
+    parameters = PARAMETERS
     Settings: ClassVar[type[settings.Settings]] = settings.Settings
     QuerySchema = OwnQueues
 
@@ -90,7 +56,7 @@ class RabbitMQ:
         return extras.lacks("aiormq", "amqp") if settings.source == "amqp" else ""
 
     def __init__(self, configured: settings.Settings, context: Context) -> None:
-        self.metrics = (*METRICS, *STREAM_METRICS, *configured.metrics)
+        self.metrics = (*NAMES, *configured.metrics)
         self._settings = configured
         self._clock = context.clock
         self._values = Values(configured, context)
@@ -226,122 +192,3 @@ def _reader(settings: Settings, context: Context, plugin: Plugin | None) -> Valu
     if plugin is None:
         return Management(settings, context)
     return Auto(settings, context, plugin) if settings.source == "auto" else PluginQueues(settings, context, plugin)
-
-
-def queue_query(query: Query, settings: Settings) -> QueueQuery:
-    """Parses the name and selector of a query; raises AdapterError (blame "spec") with the correct form.
-
-    Without `mode` the name of the metric determines it; a name that only a route sends here stands for all messages.
-    """
-    metric = (
-        settings.metrics.get(query.name, _DEFAULTS) if query.definition is None else _of_definition(query, settings)
-    )
-    parameters = _parameters(query, metric)
-    pattern = _pattern(query, parameters, metric, settings)
-    queues = metric.names or tuple(real_name(query, "queue", name, settings) for name in parameters.get("queue", ()))
-    if not queues and pattern is None:
-        raise AdapterError(
-            f'External metric "{query.name}" names no queue: write it in the metric\'s selector, '
-            "such as matchLabels: {queue: worker_tasks}",
-            "spec",
-        )
-    vhosts = tuple(real_name(query, "vhost", name, settings) for name in parameters.get("vhost", ()))
-    mode = _mode(query, parameters, metric, settings)
-    return QueueQuery(
-        vhosts=metric.vhosts or vhosts or (settings.vhost,),
-        queues=tuple(dict.fromkeys(queues)),
-        pattern=pattern,
-        exclude=compiled("exclude_regex", metric.exclude_regex),
-        mode=mode,
-        include_unacked=metric.include_unacked,
-        aggregate=_aggregate(query, parameters, metric, mode),
-        on_missing_queue=metric.on_missing_queue or settings.on_missing_queue,
-        on_stalled=metric.on_stalled or settings.on_stalled,
-        goal=_goal(query, parameters, metric, mode),
-    )
-
-
-def _parameters(query: Query, metric: Metric) -> dict[str, tuple[str, ...]]:
-    """Returns the parameters in the selector; `queue` may have several values. The metric's own fields are refused."""
-    found: dict[str, tuple[str, ...]] = {}
-    for term in query.selector.requirements if query.selector is not None else ():
-        key = term.key
-        if key in STREAM_PARAMETERS:
-            raise wrong(query, f'"{key}" belongs to {" and ".join(STREAM_METRICS)}, which are the metrics of streams')
-        if key not in _EXAMPLES:
-            raise wrong(query, f'"{key}" is not a parameter of rabbitmq; the parameters are {", ".join(_EXAMPLES)}')
-        if term.operator not in EQUALITY or (len(term.values) != 1 and key != "queue"):
-            raise wrong(query, f'"{term}": write one value, such as {key}={_EXAMPLES[key]}')
-        if not all(term.values):
-            raise wrong(query, f'"{key}" is empty: write a value, such as {key}={_EXAMPLES[key]}')
-        if _fixed(metric, key):
-            raise wrong(query, f'"{key}" is set for this metric by hpad\'s configuration; leave it out')
-        if found.setdefault(key, tuple(term.values)) != tuple(term.values):
-            raise wrong(query, f'"{key}" occurs twice')
-    return found
-
-
-def _of_definition(query: Query, settings: Settings) -> Metric:
-    """Returns the metric that a query brings along, with the real names; raises AdapterError for excluded ones."""
-    assert query.definition is not None
-    metric: Metric = query.definition.metric.as_metric
-    return msgspec.structs.replace(
-        metric,
-        queue="",
-        queues=[real_name(query, "queue", name, settings) for name in metric.names],
-        vhost=[real_name(query, "vhost", name, settings) for name in metric.vhosts],
-    )
-
-
-def _fixed(metric: Metric, key: str) -> bool:
-    if key in ("queue", "queue_regex"):
-        return bool(metric.names or metric.queue_regex)
-    return bool(getattr(metric, key))
-
-
-def _pattern(
-    query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metric, settings: Settings
-) -> re.Pattern[str] | None:
-    if "queue_regex" not in parameters:
-        return compiled("queue_regex", metric.queue_regex)
-    [name] = parameters["queue_regex"]
-    if name not in settings.patterns:
-        offered = ", ".join(settings.patterns) or "none"
-        raise wrong(query, f'there is no pattern "{name}"; hpad\'s configuration offers {offered}')
-    if "queue" in parameters:
-        raise wrong(query, "write queue or queue_regex, not both")
-    return compiled("queue_regex", settings.patterns[name])
-
-
-def _mode(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metric, settings: Settings) -> str:
-    """Returns the mode whose values answer the query."""
-    [name] = parameters.get("mode", (metric.mode or METRICS.get(query.name, "messages"),))
-    mode = _ALIASES.get(name, name)
-    if mode not in MODES:
-        raise wrong(query, f'there is no mode "{mode}"; there are {", ".join(MODES)}')
-    # Without unacknowledged messages, all messages are those that AMQP can count.
-    effective = "ready" if mode == "messages" and not metric.include_unacked else mode
-    if not settings.offers(effective):
-        raise wrong(query, f"mode={mode}: {_UNOFFERED[settings.source]}")
-    return effective
-
-
-def _goal(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metric, mode: str) -> ClearingGoal | None:
-    selected = {name: parameters[name][0] for name in GOAL if name in parameters}
-    if mode not in CLEARING:
-        if selected:
-            raise wrong(query, f'"{next(iter(selected))}" belongs to {" and ".join(sorted(CLEARING))}, not to {mode}')
-        return None
-    try:
-        return metric.goal_with(selected)
-    except ValueError as error:
-        raise wrong(query, str(error)) from None
-
-
-def _aggregate(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metric, mode: str) -> str:
-    [name] = parameters.get("aggregate", (metric.aggregate or ("max" if mode in UNSUMMABLE else "sum"),))
-    if name not in AGGREGATES:
-        raise wrong(query, f'there is no aggregate "{name}"; there are {", ".join(AGGREGATES)}')
-    if name == "sum" and mode in UNSUMMABLE:
-        raise wrong(query, f"a sum of {mode} has no meaning; write aggregate=max, avg or min")
-    return name

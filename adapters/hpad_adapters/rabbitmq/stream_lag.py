@@ -24,8 +24,8 @@ from hpad_adapters.clearing.goal import ClearingGoal
 from hpad_adapters.clearing.history import Due, WaitingMessages
 from hpad_adapters.clearing.workers import MOST_QUEUES
 from hpad_adapters.rabbitmq.metric import NoOffset
+from hpad_adapters.rabbitmq.queries import StreamQuery
 from hpad_adapters.rabbitmq.settings import Settings
-from hpad_adapters.rabbitmq.stream_queries import StreamQuery
 from hpad_adapters.rabbitmq.streams import OffsetReader, PartitionOffsets, StreamGroup, StreamOffsets
 
 NO_MEMBERS = (
