@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hpad.adapter import AdapterError
-from hpad_adapters.celery.ages import age_of
+from hpad_adapters.celery.over_redis import age_of
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 STAMP = NOW.timestamp() - 90

@@ -9,8 +9,7 @@ from support.celery_words import worker
 from hpad.adapter import AdapterError
 from hpad_adapters.celery.measuring import TaskCounters
 from hpad_adapters.celery.workers import SILENT_SECONDS, Said, WorkerReport
-from hpad_adapters.clearing.goal import ClearingGoal
-from hpad_adapters.clearing.measured import MeasuredQueue
+from hpad_adapters.clearing.goal import ClearingGoal, MeasuredQueue
 from hpad_adapters.clearing.workers import Clearing
 
 GOAL = ClearingGoal(60.0)

@@ -7,7 +7,7 @@ from typing import Any
 from hpad import testing
 from hpad.adapter import Answer
 from hpad_adapters import rabbitmq
-from hpad_adapters.clearing.measured import CounterPoint
+from hpad_adapters.clearing.goal import CounterPoint
 from hpad_adapters.rabbitmq.queues import Details, Lengths, RabbitmqQueue, Statistics
 
 SETTLED = 180.0

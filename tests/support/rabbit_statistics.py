@@ -14,8 +14,7 @@ from hpad.adapter import AdapterError, ExternalSample, Query, Sample
 from hpad.simulation.load import Load
 from hpad.simulation.model import Scraping
 from hpad.simulation.queue import QueueModel, SimulatedQueue
-from hpad_adapters.clearing.goal import ClearingGoal
-from hpad_adapters.clearing.measured import CounterPoint
+from hpad_adapters.clearing.goal import ClearingGoal, CounterPoint
 from hpad_adapters.clearing.workers import Clearing
 from hpad_adapters.rabbitmq.queues import Details, Lengths, Statistics, measured
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue as Reported

@@ -19,8 +19,8 @@ from kombu.transport import pyamqp
 
 from hpad.adapter import AdapterError, Context, reason, shown
 from hpad.adapter_http import failure
-from hpad_adapters.celery.links import WorkersLink
 from hpad_adapters.celery.reports import COMMANDS, Gathered
+from hpad_adapters.celery.workers import WorkersLink
 
 MOST_REPLIES = 20_000
 MOST_BYTES = 32 << 20

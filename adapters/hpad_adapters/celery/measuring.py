@@ -21,15 +21,16 @@ The counters are therefore the largest that were seen in the window. Tasks that 
 make them stand still until as many have come.
 """
 
-from collections import deque
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 import msgspec
 
-from hpad.adapter import AdapterError, shown
+from hpad.adapter import AdapterError, Context, shown
 from hpad_adapters.celery.workers import SILENT_SECONDS, Said, WorkerReport
-from hpad_adapters.clearing.measured import CounterPoint, MeasuredQueue
+from hpad_adapters.clearing.goal import GOAL, ClearingGoal, CounterPoint, MeasuredQueue, parsed_goal
+from hpad_adapters.clearing.workers import MOST_QUEUES, Clearing
 
 APART_SECONDS = 0.9
 """Reads that follow each other sooner add no sample."""
@@ -167,3 +168,29 @@ def _counter(points: Sequence[_Point], values: Sequence[int]) -> list[CounterPoi
 
 def _stamp(point: _Point) -> int:
     return int(point.at * 1000)
+
+
+def goal_of(parameters: Mapping[str, str]) -> ClearingGoal:
+    """Returns the goal of a selector; raises ValueError, "field: text"."""
+    return parsed_goal({name: parameters.get(name, "") for name in GOAL})
+
+
+class GoalsOverRedis:
+    """The values of all goals of a source. Queues that are asked for together are one backlog of the same workers."""
+
+    def __init__(self, context: Context) -> None:
+        self._monotonic = context.clock.monotonic
+        self._clearing = Clearing(self._monotonic)
+        self._counters: OrderedDict[frozenset[str], TaskCounters] = OrderedDict()
+
+    def workers(self, queues: tuple[str, ...], goal: ClearingGoal, name: str, waiting: int, said: Said) -> float:
+        """Returns how many tasks have to be worked on at once; raises AdapterError where that is unknown.
+
+        `waiting` tasks are in the lists of these queues, for which `name` stands in sentences.
+        """
+        place = frozenset(queues)
+        counters = self._counters.setdefault(place, TaskCounters(queues))
+        self._counters.move_to_end(place)
+        if len(self._counters) > MOST_QUEUES:
+            self._counters.popitem(last=False)
+        return self._clearing.workers(counters.measured(name, waiting, said, self._monotonic()), goal)

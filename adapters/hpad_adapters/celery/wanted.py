@@ -6,6 +6,7 @@ import msgspec
 
 from hpad.adapter import AdapterError, Operator, Query
 from hpad_adapters.celery.settings import Settings
+from hpad_adapters.clearing.goal import GOAL
 from hpad_adapters.selection import no_metric
 
 TASKS, WAITING, UNACKED = "celery_tasks", "celery_tasks_waiting", "celery_tasks_unacknowledged"
@@ -15,8 +16,7 @@ METRICS = (TASKS, WAITING, UNACKED, TO_CLEAR, HEAD_AGE, ACTIVE)
 BY_WORD = frozenset({TASKS, WAITING, ACTIVE})
 """Metrics that the workers correct, where they are asked."""
 _OF_QUEUES = ("queue", "task")
-_OF_A_GOAL = ("goal", "startup", "service_time", "prefetch", "concurrency")
-PARAMETERS = _OF_QUEUES + _OF_A_GOAL
+PARAMETERS = _OF_QUEUES + GOAL
 _EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
 
 
@@ -39,7 +39,7 @@ def wanted(query: Query, settings: Settings) -> WantedTasks:
     for name in queues:
         if settings.only_queues and name not in settings.known:
             raise _wrong(query, f'the queue "{name}" is not one that hpad\'s configuration offers')
-    goal = {name: terms[name][0] for name in _OF_A_GOAL if name in terms}
+    goal = {name: terms[name][0] for name in GOAL if name in terms}
     if query.name == TO_CLEAR:
         goal = {"prefetch": str(settings.prefetch_multiplier), **goal}
     return WantedTasks(query, tuple(dict.fromkeys(queues)), goal)

@@ -1,10 +1,13 @@
-"""A goal in seconds: the time within which the backlog of a queue is to be gone."""
+"""A goal in seconds, within which the backlog of a queue is to be gone, and the queue as it sees it."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Annotated, NamedTuple
+
+import msgspec
 
 from hpad.adapter import parse_duration, positive_duration, shown
 
+Count = Annotated[int, msgspec.Meta(ge=0)]
 GOAL = ("goal", "startup", "service_time", "prefetch", "concurrency")
 """The parameters of a goal."""
 _MOST = 100_000
@@ -47,3 +50,34 @@ def _whole(field: str, text: str) -> int:
     if text and (not text.isdecimal() or not 1 <= int(text) <= _MOST):
         raise ValueError(f"{field}: {shown(text)} is not a whole number from 1 to {_MOST}")
     return int(text or 1)
+
+
+class CounterPoint(msgspec.Struct, frozen=True):
+    """A counter at a time (milliseconds since 1970)."""
+
+    sample: Count
+    timestamp: int
+
+
+class MeasuredQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages of a queue as of now, and its counters over the last minutes.
+
+    `place` tells it from other queues; `name` stands for it in sentences. `ready` messages can be got by new workers;
+    `held` ones are with consumers. Of these `at_work` are worked on, None where that is not known exactly.
+    `capacity`: how many messages the present consumers work on at once, None where `no_capacity` says why it is
+    unknown. `single`: only one of the consumers gets messages.
+    `published` and `done`: counters of messages that came and that were finished, in the order of time. `working`: how
+    many messages consumers held then, or worked on where `at_work` is known, by the time.
+    """
+
+    place: Hashable
+    name: str
+    ready: float
+    held: float
+    at_work: float | None = None
+    capacity: float | None = None
+    no_capacity: str = ""
+    single: bool = False
+    published: Sequence[CounterPoint] = ()
+    done: Sequence[CounterPoint] = ()
+    working: Mapping[int, int] = {}

@@ -20,7 +20,7 @@ import math
 
 import msgspec
 
-from hpad_adapters.clearing.measured import CounterPoint, MeasuredQueue
+from hpad_adapters.clearing.goal import CounterPoint, MeasuredQueue
 
 HALF_LIFE = 600.0
 """Seconds of the broker's time after which what was measured has half its weight."""

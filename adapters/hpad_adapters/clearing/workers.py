@@ -31,9 +31,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from hpad.adapter import AdapterError
-from hpad_adapters.clearing.goal import ClearingGoal
+from hpad_adapters.clearing.goal import ClearingGoal, CounterPoint, MeasuredQueue
 from hpad_adapters.clearing.history import Due, Recent, WaitingMessages
-from hpad_adapters.clearing.measured import CounterPoint, MeasuredQueue
 from hpad_adapters.clearing.service_time import ServiceTime, at_work
 
 MOST_QUEUES = 4096

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpad_adapters.clearing.measured import CounterPoint
+from hpad_adapters.clearing.goal import CounterPoint
 from hpad_adapters.rabbitmq.plugin import NodeMetrics
 from hpad_adapters.rabbitmq.queues import Details, Lengths, Statistics
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from hpad.adapter import AdapterError
-from hpad_adapters.clearing.measured import Count, CounterPoint, MeasuredQueue
+from hpad_adapters.clearing.goal import Count, CounterPoint, MeasuredQueue
 from hpad_adapters.clearing.workers import MOST_QUEUES
 
 Number = Annotated[float, msgspec.Meta(ge=0)]
