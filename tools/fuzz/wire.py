@@ -14,7 +14,7 @@ from hpad import testing
 from hpad.adapter import Adapter, AdapterError, Query
 from hpad.kube import errors, hpas, pods, scale, watch
 from hpad.sources import call
-from hpad_adapters.http_json import documents, paths
+from hpad_adapters.http_json import documents
 from hpad_adapters.metrics_apis import CustomMetrics, ExternalMetrics, MetricsServer
 from hpad_adapters.prometheus import Prometheus
 from hpad_adapters.rabbitmq import RabbitMQ
@@ -111,7 +111,7 @@ def prometheus() -> Iterator[Check]:
         yield check
 
 
-_PATHS = [paths.steps(path) for path in ("", "jobs[*].n", "jobs[#]", "all.jobs[*].n", "all.@max", "text")]
+_PATHS = [documents.steps(path) for path in ("", "jobs[*].n", "jobs[#]", "all.jobs[*].n", "all.@max", "text")]
 _SERIES = [documents.selector(path) for path in ("jobs", 'jobs{queue=~"m.*",state!=""}')]
 
 
@@ -121,10 +121,10 @@ def http_documents(data: bytes) -> None:
         with contextlib.suppress(AdapterError):
             tree = documents.tree(format, data, "the server", 1000)
             for path in _PATHS:
-                with contextlib.suppress(paths.NoNumberError):
-                    assert all(isinstance(number, int) for number in paths.numbers(tree, path))
+                with contextlib.suppress(documents.NoNumberError):
+                    assert all(isinstance(number, int) for number in documents.numbers(tree, path))
     for series in _SERIES:
-        with contextlib.suppress(paths.NoNumberError):
+        with contextlib.suppress(documents.NoNumberError):
             assert documents.values(data, series, 1000)
 
 

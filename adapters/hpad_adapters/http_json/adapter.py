@@ -24,7 +24,7 @@ from hpad.adapter import (
     QueryDefinition,
     or_error,
 )
-from hpad_adapters.http_json import documents, fetching, paths
+from hpad_adapters.http_json import documents, fetching
 from hpad_adapters.http_json.fetching import FetchedDocument, Part
 from hpad_adapters.http_json.settings import EACH, HttpJsonSettings, Metric, OwnDocument
 from hpad_adapters.selection import attempt, no_metric
@@ -156,8 +156,8 @@ class HttpJson:
         try:
             if metric.format == "prometheus":
                 return documents.values(document, documents.selector(metric.path), self._settings.max_elements)
-            values = paths.numbers(document, paths.steps(metric.path))
-        except paths.NoNumberError as error:
+            values = documents.numbers(document, documents.steps(metric.path))
+        except documents.NoNumberError as error:
             return _unfit(f'metric "{name}": there is no number at "{metric.path}" of {where}: {error}')
         return values or _unfit(f'metric "{name}": the list at "{metric.path}" of {where} is empty')
 

@@ -101,12 +101,11 @@ async def pods(api: ApiReader | None, service: tuple[str, str], url: str, max_po
     return list(found.values())
 
 
-def at(name: str, address: str, url: str) -> EndpointPod:
-    """Returns a pod with `url` at its address."""
-    parts = urlsplit(url)
+def at(name: str, address: str, url: str, port: int | None) -> EndpointPod:
+    """Returns a pod with `url` at its address, and at this port or the usual one."""
     host = f"[{address}]" if ":" in address else address
-    port = "" if parts.port is None else f":{parts.port}"
-    return EndpointPod(name, parts._replace(netloc=f"{host}{port}").geturl())
+    netloc = host if port is None else f"{host}:{port}"
+    return EndpointPod(name, urlsplit(url)._replace(netloc=netloc).geturl())
 
 
 def _of_one_family(slices: Iterable[_Slice]) -> list[_Slice]:
@@ -116,15 +115,13 @@ def _of_one_family(slices: Iterable[_Slice]) -> list[_Slice]:
 
 
 def _pods(slices: Iterable[_Slice], url: str, where: str) -> Iterable[EndpointPod]:
-    parts = urlsplit(url)
     for each in slices:
-        port = _port(each, parts.port, where)
+        port = _port(each, urlsplit(url).port, where)
         for endpoint in each.endpoints or ():
             if endpoint.is_ready:
                 address = endpoint.addresses[0]
-                host = f"[{address}]" if ":" in address else address
                 name = endpoint.target_ref.name if endpoint.target_ref is not None else ""
-                yield EndpointPod(name or address, parts._replace(netloc=f"{host}:{port}").geturl())
+                yield at(name or address, address, url, port)
 
 
 def _port(slice_: _Slice, wanted: int | None, where: str) -> int:
@@ -205,22 +202,24 @@ class Fetcher:
         if document.service is not None:
             return await self._of_pods(document, document.service)
         request = self._filled(document, document.url, public(document.url))
-        return [Part(request.name, await (self._own_body(request) if own else self._body(request)))]
+        body = self._in_time(request, self._deadline(), self._of_own) if own else self._body(request)
+        return [Part(request.name, await body)]
 
     async def of_members(self, document: FetchedDocument, members: Sequence[Member]) -> Sequence[Part]:
         """Returns the answer of each pod that has an address, whose errors are part of it; the parts have their names.
 
         One timeout holds for all.
         """
-        deadline = asyncio.get_running_loop().time() + self._timeout
+        deadline = self._deadline()
         known = [each for each in members if each.address]
-        requests = [self._request(document, at(each.name, each.address, document.url)) for each in known]
+        url, port = document.url, urlsplit(document.url).port
+        requests = [self._request(document, at(each.name, each.address, url, port)) for each in known]
         bodies = await asyncio.gather(*(self._answer(request, deadline) for request in requests))
         return [Part(each.name, body) for each, body in zip(known, bodies, strict=True)]
 
     async def _of_pods(self, document: FetchedDocument, service: tuple[str, str]) -> Sequence[Part]:
         # One timeout for all: many pods that hang must not use up the time of the other documents of a batch.
-        deadline = asyncio.get_running_loop().time() + self._timeout
+        deadline = self._deadline()
         try:
             async with asyncio.timeout_at(deadline):
                 found = await pods(self._api, service, document.url, self._settings.max_pods)
@@ -229,6 +228,9 @@ class Fetcher:
         requests = [self._request(document, pod) for pod in found]
         bodies = await asyncio.gather(*(self._answer(request, deadline) for request in requests))
         return [Part(request.name, body) for request, body in zip(requests, bodies, strict=True)]
+
+    def _deadline(self) -> float:
+        return asyncio.get_running_loop().time() + self._timeout
 
     def _request(self, document: FetchedDocument, pod: EndpointPod) -> Request:
         """Returns the request to a pod, with the Host header and the certificate's name of its Service."""
@@ -251,18 +253,11 @@ class Fetcher:
 
     async def _answer(self, request: Request, deadline: float) -> bytes | AdapterError:
         # A coroutine that is passed on, and then cancelled before it starts, was never awaited, which Python reports.
-        return await or_error(self._in_time(request, deadline))
+        return await or_error(self._in_time(request, deadline, self._semaphore))
 
-    async def _in_time(self, request: Request, deadline: float) -> bytes:
+    async def _in_time(self, request: Request, deadline: float, free: asyncio.Semaphore) -> bytes:
         try:
-            async with asyncio.timeout_at(deadline), self._semaphore:
-                return await self._body(request)
-        except TimeoutError:
-            raise AdapterError(f"{request.name} did not answer within {self._timeout:g}s") from None
-
-    async def _own_body(self, request: Request) -> bytes:
-        try:
-            async with asyncio.timeout(self._timeout), self._of_own:
+            async with asyncio.timeout_at(deadline), free:
                 return await self._body(request)
         except TimeoutError:
             raise AdapterError(f"{request.name} did not answer within {self._timeout:g}s") from None

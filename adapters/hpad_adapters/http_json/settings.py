@@ -10,7 +10,7 @@ import msgspec
 
 from hpad.adapter import parse_duration, shown
 from hpad.adapter_http import HttpLoginSettings, HttpOptions, SecretRef, url_error
-from hpad_adapters.http_json import documents, paths
+from hpad_adapters.http_json import documents
 
 Format = Literal["json", "xml", "yaml", "prometheus"]
 Combine = Literal["sum", "avg", "max", "min"]
@@ -73,7 +73,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if self.method == "GET":
                 yield "body: a GET has none; leave out method, or write POST"
         try:
-            documents.selector(self.path) if self.format == "prometheus" else paths.steps(self.path)
+            documents.selector(self.path) if self.format == "prometheus" else documents.steps(self.path)
         except ValueError as error:
             yield str(error)
 
@@ -117,7 +117,7 @@ class OwnDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _path_errors(self) -> Iterator[str]:
         try:
-            documents.selector(self.path, exact=True) if self.format == "prometheus" else paths.steps(self.path)
+            documents.selector(self.path, exact=True) if self.format == "prometheus" else documents.steps(self.path)
         except ValueError as error:
             yield str(error)
 
