@@ -16,9 +16,9 @@ from support.redis_lab import masters
 
 from hpad import testing
 from hpad.adapter import Adapter, AdapterError, Answer, or_error
+from hpad_adapters.credentials import Trust, trusted_hosts_error
 from hpad_adapters.kafka import Kafka
 from hpad_adapters.redis import Redis
-from hpad_adapters.trust import Trust, trusted_hosts_error
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 LENGTH = testing.external("redis_list_length", "key=a")

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from hpad.adapter import positive_duration
-from hpad.adapter_http import Secret, TlsOptions, secret, secret_error, url_error
+from hpad.adapter_http import Secret, secret_error, url_error
+from hpad_adapters.credentials import LoginSettings, refuse
 from hpad_adapters.rabbitmq import Settings as RabbitMQSettings
 from hpad_adapters.redis_servers import RedisServers
 
@@ -75,7 +76,7 @@ class RabbitMQBroker(RabbitMQSettings, frozen=True, forbid_unknown_fields=True, 
     __doc__ = RabbitMQSettings.__doc__
 
 
-class WorkersSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class WorkersSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How the workers of a Celery application are asked what they hold, over their broker.
 
     url: over RabbitMQ the address of AMQP, such as "amqp://rabbitmq:5672", or amqps:// for TLS, without credentials; of
@@ -94,28 +95,19 @@ class WorkersSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
     url: str | list[str] = ""
     vhost: str = ""
-    username: str = ""
-    password: str = ""
-    password_file: str = ""
-    password_env: str = ""
-    ca: str = ""
-    cert: str = ""
-    key: str = ""
-    insecure: bool = False
     exchange: str = "celery"
     fanout_prefix: bool | str = True
     timeout: str = "500ms"
 
     def __post_init__(self) -> None:
         errors = [f"url: {error}" for node in self.nodes if (error := url_error(node, ("amqp", "amqps"), _AMQP))]
-        errors += [secret_error(self, "password"), TlsOptions.of(self).error]
+        errors += [secret_error(self, "password"), self.tls_options.error]
         errors += ["" if self.exchange else 'exchange: is empty: Celery\'s own is "celery"']
         try:
             _ = self.seconds
         except ValueError as error:
             errors.append(str(error))
-        if any(errors):
-            raise ValueError("\n".join(filter(None, errors)))
+        refuse(*errors)
 
     def __repr__(self) -> str:
         return f"WorkersSettings(url={self.url!r}, username={self.username!r}, …)"
@@ -130,11 +122,6 @@ class WorkersSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     def seconds(self) -> float:
         """The time for one asking; raises ValueError."""
         return positive_duration("timeout", self.timeout).total_seconds()
-
-    @property
-    def secret(self) -> Secret:
-        """The password of the user."""
-        return secret(self.password, self.password_file, self.password_env)
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -185,7 +185,7 @@ class WorkersLinks:
             virtual_host=self._own.vhost or self._settings.rabbitmq.vhost,
             username=username,
             password=password,
-            tls=TlsOptions.of(self._own) if url.scheme == "amqps" else None,
+            tls=self._own.tls_options if url.scheme == "amqps" else None,
             exchange=self._own.exchange,
         )
 

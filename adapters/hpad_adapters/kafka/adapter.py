@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, Sample, or_error
 from hpad.adapter_http import Http, Tls, read_secrets
 from hpad_adapters import extras
+from hpad_adapters.credentials import Trust
 from hpad_adapters.kafka import lag
 from hpad_adapters.kafka.settings import KafkaSettings, Metric
 from hpad_adapters.selection import attempt, labels, no_metric
-from hpad_adapters.trust import Trust
 
 LAG = "kafka_lag"
 _FROM_SELECTOR = Metric()

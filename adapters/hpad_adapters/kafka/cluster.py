@@ -21,8 +21,8 @@ from aiokafka.protocol.offset import OffsetRequest
 
 from hpad.adapter import AdapterError, reason
 from hpad.adapter_http import failure
+from hpad_adapters.credentials import Trust
 from hpad_adapters.kafka.lag import Partition
-from hpad_adapters.trust import Trust
 
 MAX_BYTES = 1 << 20
 """The limit for one response: some ten thousand partitions."""

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from hpad.adapter import parse_duration, positive_duration, shown
-from hpad.adapter_http import HttpOptions, OAuth2, Secret, SecretRef, TlsOptions, secret, secret_error, url_error
-from hpad_adapters.trust import trusted_hosts_error
+from hpad.adapter_http import HttpOptions, OAuth2, Secret, SecretRef, secret_error, url_error
+from hpad_adapters.credentials import LoginSettings, refuse, trusted_hosts_error
 
 Policy = Literal["error", "earliest", "latest"]
 Mechanism = Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
@@ -76,7 +76,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return frozenset(found)
 
 
-class KafkaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class KafkaSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One Kafka cluster.
 
     bootstrap_servers: some of its brokers, "host:9092"; the first that answers is used, and asked first from then on.
@@ -94,23 +94,15 @@ class KafkaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """
 
     bootstrap_servers: list[str]
-    metrics: dict[str, Metric] = {}
+    metrics: dict[str, Metric] = msgspec.field(default_factory=dict)
     offset_reset_policy: Policy = "error"
     scale_to_zero_on_invalid_offset: bool = False
     tls: bool = False
-    ca: str = ""
-    cert: str = ""
-    key: str = ""
     key_password: str | SecretRef = ""
-    insecure: bool = False
     sasl: Mechanism = ""
-    username: str = ""
-    password: str = ""
-    password_file: str = ""
-    password_env: str = ""
     token_file: str = ""
     oauth2: OAuth2 | None = None
-    trusted_hosts: list[str] = []
+    trusted_hosts: list[str] = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:
         errors = [self.tls_options.error, secret_error(self, "password"), self._login_error(), *self._server_errors()]
@@ -118,21 +110,10 @@ class KafkaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         unused = [name for name in ("ca", "cert", "insecure") if getattr(self, name)]
         if unused and not self.tls:
             errors.append(f"{unused[0]}: has an effect with tls: true only")
-        if any(errors):
-            raise ValueError("\n".join(filter(None, errors)))
+        refuse(*errors)
 
     def __repr__(self) -> str:
         return f"KafkaSettings(bootstrap_servers={self.bootstrap_servers!r}, …)"
-
-    @property
-    def secret(self) -> Secret:
-        """The password."""
-        return secret(self.password, self.password_file, self.password_env)
-
-    @property
-    def tls_options(self) -> TlsOptions:
-        """The options of TLS."""
-        return TlsOptions.of(self)
 
     def http_options(self) -> HttpOptions:
         """Returns the options of requests for tokens."""

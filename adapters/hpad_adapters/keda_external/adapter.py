@@ -13,8 +13,9 @@ from typing import Any, Literal
 import msgspec
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, Sample, or_error, shown
-from hpad.adapter_http import SecretRef, Tls, TlsOptions, read_secrets, url_error
+from hpad.adapter_http import SecretRef, Tls, read_secrets, url_error
 from hpad_adapters import extras
+from hpad_adapters.credentials import TlsSettings, refuse
 from hpad_adapters.keda_external import messages
 from hpad_adapters.selection import labels, no_metric
 
@@ -42,7 +43,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     inactive: Literal["zero", "value"] = "zero"
 
 
-class KedaExternalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class KedaExternalSettings(TlsSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An external scaler of KEDA.
 
     address: host and port, KEDA's scalerAddress; metrics: name in the HPA -> metric of the scaler.
@@ -53,11 +54,7 @@ class KedaExternalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     address: str
     metrics: dict[str, Metric]
     tls: bool = False
-    ca: str = ""
-    cert: str = ""
-    key: str = ""
     server_name: str = ""
-    insecure: bool = False
 
     def __post_init__(self) -> None:
         errors = [self.tls_options.error]
@@ -66,13 +63,7 @@ class KedaExternalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
         unused = [name for name in ("ca", "cert", "insecure") if getattr(self, name)]
         if unused and not self.tls:
             errors.append(f"{unused[0]}: has an effect with tls: true only")
-        if any(errors):
-            raise ValueError("\n".join(filter(None, errors)))
-
-    @property
-    def tls_options(self) -> TlsOptions:
-        """The options of TLS."""
-        return TlsOptions.of(self)
+        refuse(*errors)
 
 
 class KedaExternal:

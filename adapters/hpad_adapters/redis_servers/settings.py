@@ -7,8 +7,8 @@ from typing import NamedTuple
 import msgspec
 
 from hpad.adapter import shown
-from hpad.adapter_http import Secret, TlsOptions, secret, secret_error, url_error
-from hpad_adapters.trust import trusted_hosts_error
+from hpad.adapter_http import Secret, secret, secret_error, url_error
+from hpad_adapters.credentials import LoginSettings, refuse, trusted_hosts_error
 
 EXAMPLE = "redis://host:6379/0"
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
@@ -55,12 +55,6 @@ def _nodes_error(nodes: list[str], default_port: int) -> str:
     return "" if nodes else f'nodes: is empty: name a server or several, such as "host:{default_port}"'
 
 
-def _refuse(*errors: str) -> None:
-    """Raises ValueError with a line for each error that is not empty."""
-    if any(errors):
-        raise ValueError("\n".join(filter(None, errors)))
-
-
 class Sentinel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The master that Redis Sentinel watches, asked for in each batch.
 
@@ -81,7 +75,7 @@ class Sentinel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     password_env: str = ""
 
     def __post_init__(self) -> None:
-        _refuse(
+        refuse(
             "" if self.master else "master: is empty: it is the name after `sentinel monitor`, such as mymaster",
             _nodes_error(self.nodes, SENTINEL_PORT),
             f"database: {self.database} is not the number of a database" if self.database < 0 else "",
@@ -107,30 +101,22 @@ class ClusterNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     tls: bool = False
 
     def __post_init__(self) -> None:
-        _refuse(_nodes_error(self.nodes, REDIS_PORT))
+        refuse(_nodes_error(self.nodes, REDIS_PORT))
 
 
-class RedisServers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class RedisServers(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The fields that each source on Redis has: one of url, sentinel and cluster, credentials, TLS and trust."""
 
     url: str = ""
     sentinel: Sentinel | None = None
     cluster: ClusterNodes | None = None
-    username: str = ""
-    password: str = ""
-    password_file: str = ""
-    password_env: str = ""
-    ca: str = ""
-    cert: str = ""
-    key: str = ""
-    insecure: bool = False
-    trusted_hosts: list[str] = []
+    trusted_hosts: list[str] = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:
         present = [name for name in ("url", "sentinel", "cluster") if getattr(self, name)]
         several = f'{"".join(present[1:2]) or "url"}: give one of url ("{EXAMPLE}"), sentinel and cluster'
         wrong = _url_error(self.url) if self.url else ""
-        _refuse(
+        refuse(
             "" if len(present) == 1 else several,
             f"url: {wrong}" if wrong else "",
             secret_error(self, "password"),
@@ -140,16 +126,6 @@ class RedisServers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(url={self.url!r}, sentinel={self.sentinel!r}, cluster={self.cluster!r}, …)"
-
-    @property
-    def secret(self) -> Secret:
-        """The password of the servers."""
-        return secret(self.password, self.password_file, self.password_env)
-
-    @property
-    def tls_options(self) -> TlsOptions:
-        """The options of TLS."""
-        return TlsOptions.of(self)
 
 
 def _url_error(url: str) -> str:

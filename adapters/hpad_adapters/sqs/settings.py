@@ -7,6 +7,7 @@ import msgspec
 
 from hpad.adapter import shown
 from hpad.adapter_http import Secret, secret, secret_error, url_error
+from hpad_adapters.credentials import refuse
 
 Count = Literal["visible", "in_flight", "delayed"]
 
@@ -83,8 +84,7 @@ class SqsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             errors.append(f'role_arn: {shown(self.role_arn)} is not of the form "arn:aws:iam::123456789012:role/name"')
         if self.external_id and not self.role_arn:
             errors.append("external_id: has an effect with role_arn only")
-        if any(errors):
-            raise ValueError("\n".join(filter(None, errors)))
+        refuse(*errors)
 
     def __repr__(self) -> str:
         return f"SqsSettings(region={self.region!r}, metrics={self.metrics!r}, …)"

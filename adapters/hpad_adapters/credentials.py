@@ -1,7 +1,8 @@
-"""Which servers may get the credentials of a source, where servers name others: nodes of a cluster, masters, brokers.
+"""Credentials of a source: the settings that name them, and the servers that may get them.
 
-A server that proves its name by TLS may, and so may those that the configuration names. Without TLS, whoever answers in
-place of one server could otherwise have the credentials sent to any address.
+Servers may name others: nodes of a cluster, masters, brokers. A server that proves its name by TLS may get the
+credentials, and so may those that the configuration names. Without TLS, whoever answers in place of one server could
+otherwise have the credentials sent to any address.
 """
 
 import ipaddress
@@ -9,7 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from hpad.adapter import AdapterError, shown
+from hpad.adapter_http import Secret, TlsOptions, secret
 
 _NAME: Final = re.compile(r"(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})\Z")
 _MOST_NAMED: Final = 32
@@ -20,6 +24,40 @@ def trusted_hosts_error(hosts: Sequence[str]) -> str:
     """Returns why the setting `trusted_hosts` is invalid, as "field: text"; "" if it is not."""
     wrong = next((host for host in hosts if _network(host) is None and not _NAME.match(host)), None)
     return "" if wrong is None else f"trusted_hosts: {shown(wrong)} is none of: {_FORMS}"
+
+
+class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The PEM files of connections by TLS. A subclass names the fields in its docstring."""
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    insecure: bool = False
+
+    @property
+    def tls_options(self) -> TlsOptions:
+        """The options of TLS."""
+        return TlsOptions.of(self)
+
+
+class LoginSettings(TlsSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A user and its password, and TLS. A subclass names the fields in its docstring."""
+
+    username: str = ""
+    password: str = ""
+    password_file: str = ""
+    password_env: str = ""
+
+    @property
+    def secret(self) -> Secret:
+        """The password."""
+        return secret(self.password, self.password_file, self.password_env)
+
+
+def refuse(*errors: str) -> None:
+    """Raises ValueError with a line for each error that is not empty."""
+    if any(errors):
+        raise ValueError("\n".join(filter(None, errors)))
 
 
 class Trust:
