@@ -16,7 +16,9 @@ from hpad.adapter_http.exchange import count_elements as count_elements
 from hpad.adapter_http.exchange import decoded as decoded
 from hpad.adapter_http.exchange import failure as failure
 from hpad.adapter_http.exchange import first_line as first_line
+from hpad.adapter_http.options import HttpLoginSettings as HttpLoginSettings
 from hpad.adapter_http.options import HttpOptions as HttpOptions
+from hpad.adapter_http.options import HttpSettings as HttpSettings
 from hpad.adapter_http.options import OAuth2 as OAuth2
 from hpad.adapter_http.options import Secret as Secret
 from hpad.adapter_http.options import SecretRef as SecretRef
@@ -26,5 +28,3 @@ from hpad.adapter_http.options import read_secrets as read_secrets
 from hpad.adapter_http.options import secret as secret
 from hpad.adapter_http.options import secret_error as secret_error
 from hpad.adapter_http.options import url_error as url_error
-from hpad.adapter_http.settings import HttpLoginSettings as HttpLoginSettings
-from hpad.adapter_http.settings import HttpSettings as HttpSettings

@@ -1,5 +1,3 @@
 """External metrics from the consumers and streams of NATS JetStream, by the monitoring endpoint of its servers."""
 
 from hpad_adapters.nats_jetstream.adapter import NatsJetStream as NatsJetStream
-from hpad_adapters.nats_jetstream.settings import Metric as Metric
-from hpad_adapters.nats_jetstream.settings import NatsSettings as NatsSettings

@@ -14,7 +14,7 @@ import msgspec
 from hpad.adapter import AdapterError, Context, parse_duration
 from hpad.adapter_http import UNDECODABLE, Http, decoded, first_line
 from hpad_adapters.prometheus import samples
-from hpad_adapters.prometheus.server import PrometheusServer
+from hpad_adapters.prometheus.settings import PrometheusServer
 
 _LONGEST_TEXT = 300
 _GRACE_SECONDS = 1.0

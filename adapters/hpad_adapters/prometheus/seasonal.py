@@ -25,7 +25,7 @@ from hpad.adapter import (
 )
 from hpad_adapters.prometheus import samples, template
 from hpad_adapters.prometheus.connection import PrometheusConnection
-from hpad_adapters.prometheus.server import PrometheusServer
+from hpad_adapters.prometheus.settings import PrometheusServer
 from hpad_adapters.selection import labels, no_metric
 
 OWN_RECORDS: Final = (

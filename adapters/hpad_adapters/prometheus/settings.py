@@ -1,14 +1,14 @@
 """The settings of a Prometheus source, and of the queries that the operator writes for metrics."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from hpad.adapter import EXTERNAL, SOURCE_TYPES, parse_duration, positive_duration, shown
+from hpad.adapter_http import HttpLoginSettings, url_error
 from hpad_adapters.prometheus import template
-from hpad_adapters.prometheus.server import PrometheusServer
 
 Reduce = Literal["error", "sum", "max", "min", "avg"]
 Empty = Literal["missing", "zero"]
@@ -110,6 +110,34 @@ class OwnPromQL(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def as_metric(self) -> Metric:
         """The same as a metric of the configuration."""
         return Metric(query=self.query, types=[EXTERNAL], empty=self.empty, window=self.window)
+
+
+class PrometheusServer(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The fields that each source on such a server has: its address, credentials, TLS and limits."""
+
+    timeout_field: ClassVar[str] = "query_timeout"
+    renamed: ClassVar[Mapping[str, str]] = {"tls": "ca, cert, key, server_name and insecure"}
+
+    url: str
+    params: dict[str, str] = msgspec.field(default_factory=dict)
+    method: Literal["POST", "GET"] = "POST"
+    query_timeout: str = "5s"
+    concurrency: Annotated[int, msgspec.Meta(ge=1)] = 8
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(url={self.url!r}, …)"
+
+    def errors(self) -> Iterator[str]:
+        """Yields the errors in the fields."""
+        yield from _url_errors(self.url)
+        yield from super().errors()
+
+
+def _url_errors(url: str) -> Iterator[str]:
+    if error := url_error(url, ("http", "https"), "http://prometheus:9090"):
+        yield f"url: {error}"
+    elif "?" in url or "#" in url:
+        yield "url: write parameters under params"
 
 
 class Settings(PrometheusServer, frozen=True, forbid_unknown_fields=True, kw_only=True):

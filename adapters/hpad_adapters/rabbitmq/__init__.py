@@ -1,6 +1,5 @@
 """External metrics from RabbitMQ: counts, rates, times and goals, consumers of queues, and lags of streams."""
 
-from hpad.adapter_http import OAuth2 as OAuth2
 from hpad_adapters.rabbitmq.adapter import RabbitMQ as RabbitMQ
 from hpad_adapters.rabbitmq.metric import Metric as Metric
 from hpad_adapters.rabbitmq.metric import Mode as Mode

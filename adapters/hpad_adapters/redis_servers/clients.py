@@ -14,6 +14,7 @@ from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
 from hpad.adapter import AdapterError, shown
 from hpad.adapter_http import Tls
 from hpad_adapters.credentials import Trust
+from hpad_adapters.redis_servers import AnyRedis, RedisRequest, Reply, ReplyError, ServerError
 from hpad_adapters.redis_servers.cluster import ClusterServers
 from hpad_adapters.redis_servers.connection import (
     COMMON,
@@ -27,7 +28,6 @@ from hpad_adapters.redis_servers.connection import (
     raw,
     sent,
 )
-from hpad_adapters.redis_servers.servers import AnyRedis, RedisRequest, Reply, ReplyError, ServerError
 from hpad_adapters.redis_servers.settings import REDIS_PORT, SENTINEL_PORT, RedisAddress, RedisServers, address
 
 SENTINEL_SECONDS = 1.0
