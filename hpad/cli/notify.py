@@ -10,10 +10,9 @@ from hpad.api.text import shown
 from hpad.cli import flags
 from hpad.cli.output import WrongUse
 from hpad.clock import SystemClock
-from hpad.notify.bodies import Sender
 from hpad.notify.causes import NoticeChange, NoticePhase
 from hpad.notify.sender import NoticeSender
-from hpad.notify.texts import Notice
+from hpad.notify.texts import Notice, Sender
 from hpad.settings import Settings
 from hpad.settings.notify import NotifyCause
 from hpad.telemetry import Telemetry

@@ -6,10 +6,9 @@ from typing import Final
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.engine.turn import Reconcile
-from hpad.notify.bodies import Sender
 from hpad.notify.causes import NOTHING, Known, NoticeChange, Watched, changes
 from hpad.notify.sender import NoticeSender
-from hpad.notify.texts import Notice
+from hpad.notify.texts import Notice, Sender
 from hpad.settings.notify import NotifySettings
 from hpad.telemetry.series import NotifySeries
 

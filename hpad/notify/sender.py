@@ -17,8 +17,7 @@ from hpad.adapter_http.exchange import Exchange
 from hpad.api.secrets import Secrets
 from hpad.api.text import harmless
 from hpad.clock import Clock
-from hpad.notify.bodies import Body, Sender, body, most_at_once
-from hpad.notify.texts import Notice
+from hpad.notify.texts import Body, Notice, Sender, body, most_at_once
 from hpad.settings.notify import NotifyDestination, url_fault
 from hpad.telemetry.episode import Episode
 from hpad.telemetry.series import NotifySeries
