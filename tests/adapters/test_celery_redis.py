@@ -20,7 +20,7 @@ from hpad import testing
 from hpad.adapter import AdapterError, Member
 from hpad.lab.servers import ports
 from hpad_adapters.celery import Celery, Settings
-from hpad_adapters.celery.fetched import MOST_ENTRIES
+from hpad_adapters.celery.redis_keys import MOST_ENTRIES
 from hpad_adapters.celery.settings import RedisBroker
 
 pytest.importorskip("celery", reason="needs celery from PyPI")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpad_adapters.clearing.history import REPORTED, Due, Recent, WaitingMessages
+from hpad_adapters.clearing.workers import REPORTED, Due, Recent, WaitingMessages
 
 
 def rates(*reads: tuple[float, ...], goal: float = 100.0, startup: float = 20.0) -> list[float]:

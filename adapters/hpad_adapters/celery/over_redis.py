@@ -14,9 +14,8 @@ import msgspec
 
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample, or_error, shown
 from hpad_adapters.ages import age
-from hpad_adapters.celery.bindings import Bindings, Replies
-from hpad_adapters.celery.fetched import Fetched, read
 from hpad_adapters.celery.measuring import GoalsOverRedis, goal_of
+from hpad_adapters.celery.redis_keys import Bindings, Fetched, Replies, read
 from hpad_adapters.celery.settings import RedisBroker, Settings
 from hpad_adapters.celery.wanted import HEAD_AGE, TASKS, TO_CLEAR, UNACKED, WAITING, WantedTasks
 from hpad_adapters.celery.workers import CeleryWorkers, Said

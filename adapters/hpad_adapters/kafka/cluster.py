@@ -46,16 +46,16 @@ Address = tuple[str, int]
 class Login(NamedTuple):
     """How to connect: a TLS context, and the user with its password, or a token, of a SASL mechanism."""
 
-    tls: ssl.SSLContext | None = None
-    mechanism: str = ""
-    username: str = ""
-    password: str = ""
-    token: str = ""
-    trust: Trust | None = None
+    tls: ssl.SSLContext | None
+    mechanism: str
+    username: str
+    password: str
+    token: str
+    trust: Trust
 
     def check(self, at: Address) -> None:
         """Raises AdapterError for a broker that may not get the password or token. SCRAM sends neither."""
-        if self.trust is not None and self.mechanism in ("PLAIN", "OAUTHBEARER"):
+        if self.mechanism in ("PLAIN", "OAUTHBEARER"):
             self.trust.check("Kafka broker", *at)
 
 
@@ -154,9 +154,8 @@ class KafkaCluster:
         """Returns partitions and leaders of topics, without creating a topic."""
         response = await self._asked(self._bootstrapped, MetadataRequest(sorted(names), False))
         brokers = {each[0]: (each[1], each[2]) for each in response.brokers}
-        if self._login.trust is not None:
-            for at in brokers.values():
-                self._login.trust.note(*at)
+        for at in brokers.values():
+            self._login.trust.note(*at)
         leaders: dict[Partition, Address] = {}
         faults: dict[str, AdapterError] = {}
         for code, topic, *_, partitions in response.topics or ():

@@ -10,11 +10,10 @@ from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample
 from hpad_adapters import extras
 from hpad_adapters.rabbitmq import past, settings
 from hpad_adapters.rabbitmq.amqp import Amqp
-from hpad_adapters.rabbitmq.auto import Auto
 from hpad_adapters.rabbitmq.management import Management
 from hpad_adapters.rabbitmq.metric import ANY_VHOST, OwnQueues
 from hpad_adapters.rabbitmq.plugin import Plugin
-from hpad_adapters.rabbitmq.plugin_queues import PluginQueues
+from hpad_adapters.rabbitmq.plugin_queues import Auto, PluginQueues
 from hpad_adapters.rabbitmq.pod_work import Plan, PodWork
 from hpad_adapters.rabbitmq.queries import (
     NAMES,

@@ -25,7 +25,6 @@ COUNTED = (
     "name,vhost,type,state,leader,messages,messages_ready,messages_unacknowledged,"
     "arguments.x-single-active-consumer,arguments.x-max-priority"
 )
-OVERVIEW = {"columns": "rates_mode,disable_stats"}
 _RATES = ("publish", "deliver_get", "ack")
 _SAMPLES = (
     "message_stats.publish_details.samples",
@@ -55,8 +54,9 @@ class Overview(msgspec.Struct):
 _OVERVIEW = msgspec.json.Decoder(Overview)
 
 
-def overview(body: bytes, broker: RabbitmqBroker) -> Overview:
-    """Returns the overview; raises AdapterError."""
+async def overview(broker: RabbitmqBroker, vhost: str) -> Overview:
+    """Returns what the broker says of itself; errors name `vhost`. Raises AdapterError."""
+    body = await broker.get("/api/overview", {"columns": "rates_mode,disable_stats"}, vhost=vhost)
     return decoded(_OVERVIEW, body, str(broker), "an overview")
 
 

@@ -27,7 +27,6 @@ import msgspec
 from hpad.adapter import AdapterError, Context, or_error
 from hpad_adapters.rabbitmq.answers import (
     COUNTED,
-    OVERVIEW,
     Leaders,
     Overview,
     QueuePage,
@@ -148,7 +147,7 @@ class Management:
         usable = [queue for queue in found if not queue.unavailable and not queue.fault]
         if not usable or any(queue.consumers is not None for queue in usable):
             return
-        said = await or_error(self._overview(vhost))
+        said = await or_error(overview(self._broker, vhost))
         if isinstance(said, Overview) and said.disable_stats:
             raise AdapterError(
                 f"{self} keeps no statistics (rates_mode, disable_metrics_collector): write source: auto and "
@@ -159,15 +158,12 @@ class Management:
 
     async def keeps_rates(self, vhost: str) -> bool:
         """Returns whether the broker says that it keeps rates; raises AdapterError."""
-        return (await self._overview(vhost)).keeps_rates
+        return (await overview(self._broker, vhost)).keeps_rates
 
     async def _rates_kept(self, vhost: str) -> bool:
         """Returns whether the broker keeps rates: then a queue without any had no event."""
         self._keeps_rates = self._keeps_rates or await self.keeps_rates(vhost)
         return self._keeps_rates
-
-    async def _overview(self, vhost: str) -> Overview:
-        return overview(await self._broker.get("/api/overview", OVERVIEW, vhost=vhost), self._broker)
 
     async def _with_statistics(self, vhost: str, lookup: Lookup) -> list[RabbitmqQueue]:
         columns = self._samples if lookup.samples else self._statistics
@@ -183,7 +179,7 @@ class Management:
     async def _keeps_statistics(self, vhost: str) -> bool:
         """Returns whether the broker says that it keeps statistics; not remembered, because its nodes may differ."""
         try:
-            return (await self._overview(vhost)).keeps_statistics
+            return (await overview(self._broker, vhost)).keeps_statistics
         except NotFoundError:
             return False
 

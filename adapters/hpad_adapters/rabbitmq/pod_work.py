@@ -13,13 +13,12 @@ import msgspec
 from hpad.adapter import AdapterError, Answer, Context, Member, PodSample, PodValue, Query, or_error
 from hpad.adapter_http import decoded
 from hpad_adapters.rabbitmq import consumers
-from hpad_adapters.rabbitmq.answers import OVERVIEW, overview
-from hpad_adapters.rabbitmq.auto import Auto
+from hpad_adapters.rabbitmq.answers import overview
 from hpad_adapters.rabbitmq.broker import BrokerRefusedError, NotFoundError, RabbitmqBroker
 from hpad_adapters.rabbitmq.channels import FAMILIES, ChannelHistory, Channels, ListedConnection, without_connection
 from hpad_adapters.rabbitmq.consumers import Seen
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
-from hpad_adapters.rabbitmq.plugin_queues import PluginQueues
+from hpad_adapters.rabbitmq.plugin_queues import Auto, PluginQueues
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, ValueReader
@@ -77,8 +76,7 @@ class PodWork:
     async def _keeps_statistics(self, vhost: str) -> bool:
         """Returns whether the broker keeps statistics, True where it does not say."""
         try:
-            body = await self._broker.get("/api/overview", OVERVIEW, vhost=vhost)
-            return overview(body, self._broker).disable_stats is not True
+            return (await overview(self._broker, vhost)).disable_stats is not True
         except AdapterError:
             return True
 

@@ -21,8 +21,7 @@ from collections.abc import Callable, Sequence
 
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample, or_error
 from hpad_adapters.clearing.goal import ClearingGoal
-from hpad_adapters.clearing.history import Due, WaitingMessages
-from hpad_adapters.clearing.workers import MOST_QUEUES
+from hpad_adapters.clearing.workers import MOST_QUEUES, Due, WaitingMessages
 from hpad_adapters.rabbitmq.metric import NoOffset
 from hpad_adapters.rabbitmq.queries import StreamQuery
 from hpad_adapters.rabbitmq.settings import Settings
