@@ -38,13 +38,9 @@ class _Pod(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename={"more": "continue"}):
-    more: str = ""
-
-
 class _Pods(msgspec.Struct, frozen=True):
     items: tuple[_Pod, ...] | None
-    metadata: _Metadata = _Metadata()
+    metadata: lists.ListMetadata = lists.ListMetadata()
 
 
 _PODS: Final = msgspec.json.Decoder(_Pods)

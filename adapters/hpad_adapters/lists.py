@@ -7,14 +7,20 @@ from urllib.parse import quote
 
 import msgspec
 
-from hpad.adapter import AdapterError, ApiReader, Context, Operator, Selector, fetch_failed, positive_duration, shown
+from hpad.adapter import AdapterError, ApiReader, Context, Selector, fetch_failed, positive_duration, shown
 from hpad.adapter_http import UNDECODABLE, count_elements
+from hpad_adapters.selection import EQUALITY
 
 T = TypeVar("T")
 _CONCURRENCY = 16
 _MOST_ELEMENTS = 2_000_000
 """Values, lists and objects of one list; the metrics of a pod have some twenty."""
-_EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
+
+
+class ListMetadata(msgspec.Struct, frozen=True, rename={"more": "continue"}):
+    """`more` names the next page of a list, "" for the last one."""
+
+    more: str = ""
 
 
 def sized(body: bytes) -> bytes:
@@ -92,7 +98,7 @@ class LabelIndex(Generic[T]):
 
     def select(self, selector: Selector) -> list[T]:
         """Returns the objects that the selector matches, in their order."""
-        exact = [term for term in selector.requirements if term.operator in _EQUALITY and len(term.values) == 1]
+        exact = [term for term in selector.requirements if term.operator in EQUALITY and len(term.values) == 1]
         narrowed = [self._with(term.key).get(term.values[0], []) for term in exact]
         if len(narrowed) == len(selector.requirements) == 1:
             return narrowed[0]  # as with most selectors: nothing else is required

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Collection
 from typing import ParamSpec, TypeVar
 
-from hpad.adapter import AdapterError, Query, meant
+from hpad.adapter import AdapterError, Operator, Query, meant
 
 P = ParamSpec("P")
 T = TypeVar("T")
+EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
+"""The operators of a term that names the values of its label."""
 
 
 def attempt(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T | AdapterError:

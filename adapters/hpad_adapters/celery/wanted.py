@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from hpad.adapter import AdapterError, Operator, Query
+from hpad.adapter import AdapterError, Query
 from hpad_adapters.celery.settings import Settings
 from hpad_adapters.clearing.goal import GOAL
-from hpad_adapters.selection import no_metric
+from hpad_adapters.selection import EQUALITY, no_metric
 
 TASKS, WAITING, UNACKED = "celery_tasks", "celery_tasks_waiting", "celery_tasks_unacknowledged"
 TO_CLEAR, HEAD_AGE = "celery_workers_to_clear", "celery_head_age"
@@ -17,7 +17,6 @@ BY_WORD = frozenset({TASKS, WAITING, ACTIVE})
 """Metrics that the workers correct, where they are asked."""
 _OF_QUEUES = ("queue", "task")
 PARAMETERS = _OF_QUEUES + GOAL
-_EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
 
 
 class WantedTasks(msgspec.Struct, frozen=True):
@@ -52,7 +51,7 @@ def _terms(query: Query) -> dict[str, tuple[str, ...]]:
         if term.key not in allowed:
             raise _wrong(query, f'"{term.key}" is not a parameter; the parameters are {", ".join(allowed)}')
         several = term.key in _OF_QUEUES
-        if term.operator not in _EQUALITY or not all(term.values) or (len(term.values) != 1 and not several):
+        if term.operator not in EQUALITY or not all(term.values) or (len(term.values) != 1 and not several):
             raise _wrong(query, f'"{term}": write a value, such as {term.key}={"mail" if several else "60s"}')
         if term.key in found:
             raise _wrong(query, f'"{term.key}" occurs twice')

@@ -12,6 +12,7 @@ from hpad.adapter import AdapterError, ApiReader, Context, Member, Query, or_err
 from hpad.adapter_http import UNDECODABLE, Http, Request, first_line
 from hpad_adapters.http_json import settings
 from hpad_adapters.http_json.settings import Format, HttpJsonSettings, Metric
+from hpad_adapters.lists import ListMetadata
 from hpad_adapters.selection import labels
 
 # The ready pods of a Service, from its EndpointSlices.
@@ -57,13 +58,9 @@ class _Slice(msgspec.Struct, frozen=True, rename="camel"):
         return {each.port for each in self.ports or () if each.port is not None}
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename={"more": "continue"}):
-    more: str = ""
-
-
 class _Slices(msgspec.Struct, frozen=True):
     items: tuple[_Slice, ...] = ()
-    metadata: _Metadata = _Metadata()
+    metadata: ListMetadata = ListMetadata()
 
 
 _SLICES: Final = msgspec.json.Decoder(_Slices)

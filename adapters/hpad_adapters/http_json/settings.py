@@ -10,6 +10,7 @@ import msgspec
 
 from hpad.adapter import parse_duration, shown
 from hpad.adapter_http import HttpLoginSettings, HttpOptions, SecretRef, url_error
+from hpad_adapters.credentials import refuse
 from hpad_adapters.http_json import documents
 
 Format = Literal["json", "xml", "yaml", "prometheus"]
@@ -55,8 +56,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Raises ValueError with a line for each error."""
-        if found := list(self._errors()):
-            raise ValueError("\n".join(found))
+        refuse(*self._errors())
 
     def _errors(self) -> Iterator[str]:
         if error := url_error(self.url, ("http", "https"), "http://host/path"):
@@ -112,8 +112,7 @@ class OwnDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Raises ValueError with a line for each error."""
-        if found := [*_below_errors(self.url), *time_errors("url", self.url), *self._path_errors()]:
-            raise ValueError("\n".join(found))
+        refuse(*_below_errors(self.url), *time_errors("url", self.url), *self._path_errors())
 
     def _path_errors(self) -> Iterator[str]:
         try:

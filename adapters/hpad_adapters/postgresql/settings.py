@@ -7,6 +7,7 @@ import msgspec
 
 from hpad.adapter import positive_duration, shown
 from hpad.adapter_http import Secret, SecretRef, TlsOptions, secret, secret_error
+from hpad_adapters.credentials import refuse
 
 Kind = Literal["text", "integer", "number", "boolean"]
 SslMode = Literal["disable", "prefer", "require", "verify-ca", "verify-full"]
@@ -30,8 +31,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Raises ValueError with a line for each error."""
-        if found := list(self._errors()):
-            raise ValueError("\n".join(found))
+        refuse(*self._errors())
 
     def _errors(self) -> Iterator[str]:
         if not self.query.strip() or "\0" in self.query:
@@ -88,13 +88,13 @@ class PostgreSQLSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         """Raises ValueError with a line for each error."""
-        if found := list(self._errors()):
-            raise ValueError("\n".join(found))
+        refuse(*self._errors())
 
     def __repr__(self) -> str:
         return f"PostgreSQLSettings(host={self.host!r}, database={self.database!r}, …)"
 
     def _errors(self) -> Iterator[str]:
+        """Yields the errors in the fields, some of them empty."""
         if not self.hosts or not all(self.hosts):
             yield "host: is empty; write the host of the server"
         elif any(("/" in host.lstrip("/") and not host.startswith("/")) or "@" in host for host in self.hosts):
@@ -102,10 +102,8 @@ class PostgreSQLSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         for name in ("database", "username"):
             if not getattr(self, name):
                 yield f"{name}: is empty"
-        if error := secret_error(self, "password"):
-            yield error
-        if self.tls.error:
-            yield self.tls.error
+        yield secret_error(self, "password")
+        yield self.tls.error
         if self.sslmode == "disable" and self.tls.files:
             yield "sslmode: disable does not use the files of ca, cert and key"
         for name in ("query_timeout", "connect_timeout"):

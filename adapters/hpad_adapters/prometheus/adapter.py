@@ -26,7 +26,7 @@ from hpad.adapter import (
     parse_duration,
 )
 from hpad.adapter_http import UNDECODABLE, TooLargeError
-from hpad_adapters.lists import LabelIndex
+from hpad_adapters.lists import LabelIndex, ListMetadata
 from hpad_adapters.prometheus import batches, configuration, queries, rules, samples, settings
 from hpad_adapters.prometheus.connection import PrometheusConnection
 from hpad_adapters.prometheus.queries import QueryEntry
@@ -48,13 +48,9 @@ class _Pod(msgspec.Struct, frozen=True):
     metadata: _Meta = _Meta()
 
 
-class _ListMeta(msgspec.Struct, frozen=True, rename={"next": "continue"}):
-    next: str = ""
-
-
 class _List(msgspec.Struct, frozen=True):
     items: list[_Pod] = []
-    metadata: _ListMeta = _ListMeta()
+    metadata: ListMetadata = ListMetadata()
 
 
 _decoder = msgspec.json.Decoder(_List)
@@ -243,8 +239,8 @@ async def _listed(api: ApiReader | None, namespace: str, selectors: set[Selector
             text = f'the API server\'s list of the pods of "{namespace}" is no PodList'
             raise AdapterError(text, "cluster") from None
         pods += [pod.metadata for pod in page.items]
-        if not page.metadata.next:
+        if not page.metadata.more:
             return pods
-        params = {**params, "continue": page.metadata.next}
+        params = {**params, "continue": page.metadata.more}
         # The API server refuses a continued list with a resourceVersion.
         params.pop("resourceVersion", None)

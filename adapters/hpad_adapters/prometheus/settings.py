@@ -8,6 +8,7 @@ import msgspec
 
 from hpad.adapter import EXTERNAL, SOURCE_TYPES, parse_duration, positive_duration, shown
 from hpad.adapter_http import HttpLoginSettings, url_error
+from hpad_adapters.credentials import refuse
 from hpad_adapters.prometheus import template
 
 Reduce = Literal["error", "sum", "max", "min", "avg"]
@@ -102,9 +103,7 @@ class OwnPromQL(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Raises ValueError with a line for each error."""
-        found = list(template.flaws(self.query, OWN_VARIABLES))
-        if found:
-            raise ValueError("\n".join(f"query: {text}" for text in found))
+        refuse(*(f"query: {text}" for text in template.flaws(self.query, OWN_VARIABLES)))
 
     @property
     def as_metric(self) -> Metric:

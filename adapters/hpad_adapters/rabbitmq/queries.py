@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from hpad.adapter import AdapterError, Operator, Query
+from hpad.adapter import AdapterError, Query
 from hpad_adapters.clearing.goal import GOAL, ClearingGoal
 from hpad_adapters.rabbitmq.metric import (
     AGGREGATES,
@@ -21,6 +21,7 @@ from hpad_adapters.rabbitmq.metric import (
 )
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.values import QueueQuery
+from hpad_adapters.selection import EQUALITY
 
 _METRICS = {
     "queue_messages": "messages",
@@ -43,7 +44,6 @@ _UNOFFERED = {
 }
 """Why a source has no values of a mode."""
 _DEFAULTS = Metric()
-_EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
 
 _STREAM_METRICS = {"stream_lag": LAG, "stream_workers_to_clear": WORKERS}
 """Metric name -> mode, of the metrics of streams that need no configuration."""
@@ -120,7 +120,7 @@ def _parameters(query: Query, metric: Metric) -> dict[str, tuple[str, ...]]:
             raise _wrong(query, f'"{key}" belongs to {" and ".join(_STREAM_METRICS)}, which are the metrics of streams')
         if key not in _EXAMPLES:
             raise _wrong(query, f'"{key}" is not a parameter of rabbitmq; the parameters are {", ".join(_EXAMPLES)}')
-        if term.operator not in _EQUALITY or (len(term.values) != 1 and key != "queue"):
+        if term.operator not in EQUALITY or (len(term.values) != 1 and key != "queue"):
             raise _wrong(query, f'"{term}": write one value, such as {key}={_EXAMPLES[key]}')
         if not all(term.values):
             raise _wrong(query, f'"{key}" is empty: write a value, such as {key}={_EXAMPLES[key]}')
@@ -249,7 +249,7 @@ def _stream_parameters(query: Query, metric: Metric) -> dict[str, str]:
         if key not in _STREAM_EXAMPLES:
             offered = ", ".join(_STREAM_EXAMPLES)
             raise _wrong(query, f'"{key}" is not a parameter of metrics of streams; the parameters are {offered}')
-        if term.operator not in _EQUALITY or len(term.values) != 1 or not term.values[0]:
+        if term.operator not in EQUALITY or len(term.values) != 1 or not term.values[0]:
             raise _wrong(query, f'"{term}": write one value, such as {key}={_STREAM_EXAMPLES[key]}')
         if getattr(metric, key):
             raise _wrong(query, f'"{key}" is set for this metric by hpad\'s configuration; leave it out')
