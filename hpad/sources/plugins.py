@@ -252,15 +252,12 @@ _CONNECT_SECONDS = 5.0
 class Contexts:
     """Makes a Context per source, inside the event loop. `api` is None where hpad runs without an API server."""
 
-    def __init__(self, clock: Clock, *, api: ApiReader | None = None, log: Log | None = None) -> None:
+    def __init__(self, clock: Clock, *, api: ApiReader | None = None) -> None:
         self.clock = clock
         self._api = api
-        self._log = log
 
     def __call__(self, source: str, adapter: str) -> Context:
-        log: Log = (
-            self._log if self._log is not None else structlog.get_logger("hpad.source", source=source, adapter=adapter)
-        )
+        log: Log = structlog.get_logger("hpad.source", source=source, adapter=adapter)
         return Context(name=source, http=_session(), clock=self.clock, log=log, api=self._api)
 
 
