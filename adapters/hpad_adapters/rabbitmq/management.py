@@ -13,7 +13,7 @@ believed only if the list and the statistics agree. Observed in RabbitMQ 4.0 and
 is down:
 - Of a new queue, and of one whose leader has changed, all totals are zero until the leader has counted. Statistics then
   lack the consumers (in 3.10 the state as well), and their counts are zero or absent. A broker that keeps no statistics
-  lacks the consumers always; there only a leader that is another one than before tells (`leaders`).
+  lacks the consumers always; there only a leader that is another one than before tells (`Leaders`).
 - A single read of a queue whose node is down is answered 404. Lists hold it as "down", without totals.
 - Lists with totals leave out queues that do not answer in time, such as quorum queues without a leader. Lists without
   totals and statistics hold all queues. While a leader moves, a list may hold its queue twice.

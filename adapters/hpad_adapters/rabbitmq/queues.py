@@ -30,7 +30,7 @@ class Details(msgspec.Struct, frozen=True):
 class Lengths(msgspec.Struct, frozen=True):
     """A count over time: its growth per second, below zero while it shrinks, and its samples, newest first.
 
-    `aligned`: the samples have the times of those of events. The management API dates them later (`clearing`).
+    `aligned`: the samples have the times of those of events. The management API dates them later (`_held`).
     """
 
     avg_rate: float | None = None
