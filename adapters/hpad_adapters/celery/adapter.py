@@ -76,11 +76,6 @@ class OverRabbitMQ:
         self._queues = () if any(map(is_glob, settings.queues)) else tuple(settings.queues)
         self._inner = RabbitMQ(msgspec.structs.replace(broker, metrics=named | patterns), context)
 
-    @staticmethod
-    def lacks(broker: RabbitMQSettings) -> str:
-        """Returns what the adapter rabbitmq lacks; "" if nothing."""
-        return RabbitMQ.lacks(broker)
-
     async def answer(self, asked: Sequence[WantedTasks]) -> list[Answer]:
         """Returns one answer per query; raises AdapterError."""
         return await self._inner.answer([self._translated(each) for each in asked])
@@ -128,7 +123,7 @@ class Celery:
         """Returns the package that is missing; "" if none is."""
         if settings.workers is not None and (kombu := extras.lacks("kombu", "celery")):
             return kombu
-        return OverRabbitMQ.lacks(settings.rabbitmq) if settings.rabbitmq is not None else lacks()
+        return RabbitMQ.lacks(settings.rabbitmq) if settings.rabbitmq is not None else lacks()
 
     def __init__(self, configured: settings.Settings, context: Context) -> None:
         self._settings = configured

@@ -119,8 +119,9 @@ class RabbitMQ:
         return past.past(plan, window)
 
     async def aclose(self) -> None:
-        """Closes the reader's own connections."""
-        await self._reader.aclose()
+        """Closes the connections of AMQP; hpad closes the session of all others."""
+        if isinstance(self._reader, Amqp):
+            await self._reader.aclose()
 
     def _plan(self, query: Query) -> QueueQuery | StreamQuery:
         if about_stream(query, self._settings):

@@ -85,9 +85,6 @@ class Management:
             self._single_totals = False
         return await self._counted(vhost, lookup)
 
-    async def aclose(self) -> None:
-        """Does nothing: hpad closes the session."""
-
     async def _confirmed(self, vhost: str, found: list[RabbitmqQueue]) -> list[RabbitmqQueue]:
         """Replaces queues that seem empty by those of one list, because the node that was asked may not know them."""
         names = frozenset(queue.name for queue in found if queue.seems_empty)

@@ -107,9 +107,6 @@ class PluginQueues:
         _require(running, nodes, answers, "metrics_url")
         return nodes
 
-    async def aclose(self) -> None:
-        """Does nothing: hpad closes the session."""
-
     async def _answers(self, vhost: str, lookup: Lookup) -> list[NodeAnswer]:
         """Returns the answers of all nodes; asks for channels only where a node's version does not count by queue."""
         base = _EXTENDED if lookup.extended else _COUNTS
@@ -311,9 +308,6 @@ class Auto:
     async def whole(self, families: Collection[str], vhost: str) -> list[NodeMetrics]:
         """Returns what the plugin on each node answers; raises AdapterError unless all running nodes have answered."""
         return await self._plugin.whole(families, vhost, await self._running(vhost))
-
-    async def aclose(self) -> None:
-        """Does nothing: hpad closes the session."""
 
     async def statistics_from(self, vhost: str) -> str:
         """Returns where statistics come from, as the end of a sentence; raises AdapterError."""

@@ -71,10 +71,6 @@ class ValueReader(Protocol):
         """Returns the queues that exist, with their vhost; raises AdapterError."""
         ...
 
-    async def aclose(self) -> None:
-        """Closes the reader's own connections."""
-        ...
-
 
 class QueueQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed query: queues by their real names or by a pattern, and how their values are made."""
