@@ -16,7 +16,7 @@ from typing import Final
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
 from hpad.engine.addresses import addresses
-from hpad.engine.spec import AVERAGE_VALUE, CompiledMetric, compiled_spec
+from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, CompiledMetric, compiled_spec
 
 REPLICAS: Final = "replicas"
 DAY: Final = 86_400.0
@@ -77,6 +77,16 @@ class LoadHistory:
 def named(hpa: HorizontalPodAutoscaler) -> tuple[str, ...]:
     """Returns the column of each metric of the HPA, in order."""
     return addresses(compiled_spec(hpa).metrics)
+
+
+def metrics_of(hpa: HorizontalPodAutoscaler) -> dict[str, CompiledMetric]:
+    """Returns the metrics of the HPA by their columns, in order."""
+    return dict(zip(named(hpa), compiled_spec(hpa).metrics, strict=True))
+
+
+def goal_of(metric: CompiledMetric) -> float:
+    """Returns the metric target: percent of the request, or whole units."""
+    return float(metric.amount) if metric.kind == UTILIZATION else metric.amount / 1000
 
 
 def is_total(metric: CompiledMetric) -> bool:

@@ -33,7 +33,7 @@ from hpad.records.spec_changes import Change
 from hpad.simulation.backlog import Backlog, Rates
 from hpad.simulation.backtest import Result
 from hpad.simulation.fleet import Container, Fleet
-from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory, is_total, named
+from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory, is_total, metrics_of
 from hpad.simulation.outcome import FLAP, OutcomeTally, wanted
 
 SPAN: Final = timedelta(seconds=30)
@@ -62,12 +62,11 @@ class PastModel:
         self._history = history
         self._past = past
         self._start = history.start
-        self._metrics = compiled_spec(hpa).metrics
-        self._columns = named(hpa)
+        self._metrics = metrics_of(hpa)
         self.backlogs = {name: Backlog(history, name, rates) for name, rates in past.queues.items()}
         self._check()
         count = history.at(REPLICAS, history.times[0]) if REPLICAS in history.columns else None
-        container = next((metric.query.container for metric in self._metrics if metric.query.container), "app")
+        container = next((each.query.container for each in self._metrics.values() if each.query.container), "app")
         requests = Container(name=container, cpu=_REQUEST, memory=_REQUEST)
         self._fleet = Fleet(
             round(count) if count else max(1, compiled_spec(hpa).min_replicas), self._start, past.startup, requests
@@ -76,11 +75,11 @@ class PastModel:
 
     def _check(self) -> None:
         known = self._history.columns
-        for column in {*self._past.shared} - {*self._columns}:
-            raise HistoryError(f"the shared {column} is no metric of the HPA; it has {', '.join(self._columns)}")
-        for column in self.backlogs.keys() - {*self._columns}:
-            raise HistoryError(f"the queue {column} is no metric of the HPA; it has {', '.join(self._columns)}")
-        for column, metric in zip(self._columns, self._metrics, strict=True):
+        for column in {*self._past.shared} - self._metrics.keys():
+            raise HistoryError(f"the shared {column} is no metric of the HPA; it has {', '.join(self._metrics)}")
+        for column in self.backlogs.keys() - self._metrics.keys():
+            raise HistoryError(f"the queue {column} is no metric of the HPA; it has {', '.join(self._metrics)}")
+        for column, metric in self._metrics.items():
             if column in self.backlogs and metric.of_pods:
                 raise HistoryError(f"the queue {column} is a metric of pods; an Object or External metric is needed")
             if column not in known and column not in self.backlogs:
@@ -124,7 +123,7 @@ class PastModel:
             return []
         return [
             query if isinstance(query, AdapterError) else self._answer(column, metric, query)
-            for column, metric, query in zip(self._columns, self._metrics, queries, strict=True)
+            for (column, metric), query in zip(self._metrics.items(), queries, strict=True)
         ]
 
     def _answer(self, column: str, metric: CompiledMetric, query: Query) -> Sample | AdapterError:
@@ -162,7 +161,7 @@ def assumptions(
     hpa: HorizontalPodAutoscaler, backlogs: Mapping[str, Backlog], shared: Collection[str] = ()
 ) -> Iterator[str]:
     """Yields how the model takes each metric of the HPA, a sentence each; `shared` as in PastLoad."""
-    for name, metric in zip(named(hpa), compiled_spec(hpa).metrics, strict=True):
+    for name, metric in metrics_of(hpa).items():
         if name in backlogs:
             yield f"{name}: {backlogs[name].assumption}"
         elif not is_total(metric) or name in shared:

@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import Final
 
 from hpad.api.sample import CONTAINER_RESOURCE, RESOURCE
-from hpad.engine.spec import CompiledMetric, compiled_spec
+from hpad.engine.spec import CompiledMetric
 from hpad.simulation.advice import rescales
 from hpad.simulation.advice.assessment import Facts
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.record import INSTANT, PastRecord
-from hpad.simulation.history import is_total, named
+from hpad.simulation.history import is_total, metrics_of
 
 REACTION: Final = timedelta(minutes=3)
 """Replicas that the metrics ask for are there after this time if nothing holds them back.
@@ -112,7 +112,7 @@ def _exceeded(past: HpaPast, record: PastRecord) -> Iterator[str]:
     needs hardly depends on the others.
     """
     more = 1 + record.tolerated.up
-    metrics = dict(zip(named(past.hpa), compiled_spec(past.hpa).metrics, strict=True))
+    metrics = metrics_of(past.hpa)
     for address, column in record.ratios.items():
         pairs = [
             (count, ratio) for count, ratio in zip(record.counts, column, strict=True) if ratio is not None and count

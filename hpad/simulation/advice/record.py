@@ -18,7 +18,7 @@ from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.demand import allowed
 from hpad.simulation.advice.past import Column, HpaPast
-from hpad.simulation.history import REPLICAS, STALE_STEPS, is_total, named
+from hpad.simulation.history import REPLICAS, STALE_STEPS, goal_of, is_total, metrics_of
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ def record_of(past: HpaPast, tunables: Tunables) -> PastRecord:
     spans = _spans(load.times, load.step)
     kept = [index for index, count in enumerate(load.columns.get(REPLICAS, ())[: len(spans)]) if count is not None]
     counts = [round(count) for count in _taken(load.columns.get(REPLICAS, ()), kept) if count is not None]
-    metrics = dict(zip(named(past.hpa), compiled_spec(past.hpa).metrics, strict=True))
+    metrics = metrics_of(past.hpa)
     ratios = {
         address: _ratios(metric, _taken(load.columns[address], kept), counts)
         for address, metric in metrics.items()
@@ -158,11 +158,6 @@ def _failing(reason: str, column: Column, counts: Sequence[int]) -> list[bool]:
     if reason == SCALING_ACTIVE:
         return [bool(value) and count > 0 for value, count in zip(column, counts, strict=True)]
     return [bool(value) for value in column]
-
-
-def goal_of(metric: CompiledMetric) -> float:
-    """Returns the metric target: percent of the request, or whole units."""
-    return float(metric.amount) if metric.kind == UTILIZATION else metric.amount / 1000
 
 
 def _ratios(metric: CompiledMetric, column: Column, counts: Sequence[int]) -> list[float | None]:

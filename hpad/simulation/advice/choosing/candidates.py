@@ -24,9 +24,9 @@ from hpad.records.spec_changes import ChangeError
 from hpad.simulation.advice.assessment import Facts, Figures, FoundFault, HpaFault, SettingChange, Severity
 from hpad.simulation.advice.choosing.comparison import whole
 from hpad.simulation.advice.model.leap import DOWN_WINDOW, UP_POLICIES, UP_WINDOW
-from hpad.simulation.advice.model.load_model import LoadModel
+from hpad.simulation.advice.model.load_model import LoadModel, is_cpu_utilization
 from hpad.simulation.advice.model.rerun import Rerun
-from hpad.simulation.history import DAY, is_total, named
+from hpad.simulation.history import DAY, is_total, metrics_of
 
 MOST: Final = 10
 """Candidates of one HPA."""
@@ -111,7 +111,7 @@ class Situation(NamedTuple):
     @property
     def overloaded(self) -> bool:
         """Whether less overload is looked for."""
-        cpu = any(metric.is_cpu and metric.kind == UTILIZATION for metric in compiled_spec(self.model.hpa).metrics)
+        cpu = any(map(is_cpu_utilization, compiled_spec(self.model.hpa).metrics))
         often = self.figures.overloaded >= (OVERLOADED if cpu else ABOVE_GOAL) * self.figures.seconds
         return often or bool(self.faults & SHORTAGE)
 
@@ -124,8 +124,8 @@ class Situation(NamedTuple):
     @property
     def has_backlog(self) -> bool:
         """Whether a metric may be a backlog whose rates are not known."""
-        pairs = zip(named(self.model.hpa), compiled_spec(self.model.hpa).metrics, strict=True)
-        return any(is_total(metric) and name not in self.model.past.queues for name, metric in pairs)
+        queues = self.model.past.queues
+        return any(is_total(metric) and name not in queues for name, metric in metrics_of(self.model.hpa).items())
 
     def held(self, path: str) -> bool:
         """Whether a window or policy of the spec held the count for a while."""
@@ -144,10 +144,10 @@ def _change(path: str, before: Any, after: Any) -> SettingChange:
     return SettingChange(f"spec.{path}", before, after)
 
 
-def _metrics(model: LoadModel) -> Iterator[tuple[CompiledMetric, str]]:
-    """Yields the metrics of the model, and the path of their target in the spec."""
-    for index, metric in zip(model.kept, compiled_spec(model.hpa).metrics, strict=True):
-        yield metric, f"metrics[{index}].{_field(metric.spec)}.target"
+def _metrics(model: LoadModel) -> Iterator[tuple[str, CompiledMetric, str]]:
+    """Yields the columns and metrics of the model, and the path of their target in the spec."""
+    for index, (name, metric) in zip(model.kept, metrics_of(model.hpa).items(), strict=True):
+        yield name, metric, f"metrics[{index}].{_field(metric.spec)}.target"
 
 
 def _field(spec: MetricSpec) -> str:
@@ -159,8 +159,8 @@ def _goals_up(found: Situation) -> Iterator[SettingCandidate]:
 
     The run of a candidate shows how long a surge is above the level of overload, and not how far.
     """
-    for metric, path in _metrics(found.model):
-        if metric.is_cpu and metric.kind == UTILIZATION and metric.amount < _ROOM and not found.overloaded:
+    for _, metric, path in _metrics(found.model):
+        if is_cpu_utilization(metric) and metric.amount < _ROOM and not found.overloaded:
             for goal in (each for each in _GOALS if each >= metric.amount + 5):
                 if found.model.surges(_REQUEST / goal, goal / metric.amount) <= _SURGES:
                     yield _utilization(metric, path, goal, HpaFault.GOAL_LOW)
@@ -240,7 +240,7 @@ def _maxima(found: Situation) -> Iterator[SettingCandidate]:
 def _goals_down(found: Situation) -> Iterator[SettingCandidate]:
     """Yields lower goals: of CPU and memory in steps of ten percent, of queues for fewer messages per replica."""
     queues = found.model.past.queues
-    for (metric, path), name in zip(_metrics(found.model), named(found.model.hpa), strict=True):
+    for name, metric, path in _metrics(found.model):
         if metric.kind == UTILIZATION:
             for goal in (each for each in _LOWER_GOALS if each <= metric.amount - _STEP):
                 yield _utilization(metric, path, goal, HpaFault.GOAL_HIGH)

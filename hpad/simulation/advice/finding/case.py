@@ -13,8 +13,8 @@ from hpad.simulation.advice import rescales
 from hpad.simulation.advice.assessment import Facts, ModelTrust
 from hpad.simulation.advice.model.rerun import Rerun
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.record import PastRecord, goal_of
-from hpad.simulation.history import is_total, named
+from hpad.simulation.advice.record import PastRecord
+from hpad.simulation.history import goal_of, is_total, metrics_of
 
 Moments = Sequence[bool | None]
 
@@ -39,7 +39,7 @@ class Case:
     @cached_property
     def metrics(self) -> Mapping[str, CompiledMetric]:
         """The metrics by address."""
-        return dict(zip(named(self.past.hpa), self.spec.metrics, strict=True))
+        return metrics_of(self.past.hpa)
 
     @cached_property
     def legs(self) -> list[rescales.Leg]:

@@ -10,9 +10,8 @@ from hpad.engine.words import percent
 from hpad.simulation.advice import facts as own
 from hpad.simulation.advice.assessment import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding.case import Case, Moments, amount
-from hpad.simulation.advice.record import goal_of
 from hpad.simulation.advice.words import days, rounded
-from hpad.simulation.history import is_total
+from hpad.simulation.history import goal_of, is_total
 
 MINUTE: Final = 60.0
 HOUR: Final = 3600.0

@@ -12,9 +12,8 @@ from hpad.simulation.advice import facts as own
 from hpad.simulation.advice.assessment import FoundFault, HpaFault, Level, Severity
 from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.model.leap import DOWN_POLICIES, DOWN_WINDOW, UP_POLICIES, UP_WINDOW
-from hpad.simulation.advice.record import goal_of
 from hpad.simulation.advice.words import amount_of_load, days, hours_only, rounded
-from hpad.simulation.history import DAY
+from hpad.simulation.history import DAY, goal_of
 
 AVAILABLE: Final = 2
 """Replicas that are kept for availability whatever the load; more than these may be idle."""

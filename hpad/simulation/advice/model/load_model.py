@@ -19,7 +19,17 @@ from hpad.simulation.advice.model.leap import NEVER, Plan
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.words import days
 from hpad.simulation.backlog import Backlog
-from hpad.simulation.history import DAY, REPLICAS, STALE_STEPS, HistoryError, LoadHistory, is_total, named
+from hpad.simulation.history import (
+    DAY,
+    REPLICAS,
+    STALE_STEPS,
+    HistoryError,
+    LoadHistory,
+    goal_of,
+    is_total,
+    metrics_of,
+    named,
+)
 from hpad.simulation.past import SPAN, PastLoad, PastModel, assumptions
 from hpad.simulation.run import BEYOND
 
@@ -195,7 +205,8 @@ def reduced(hpa: HorizontalPodAutoscaler, kept: Sequence[int]) -> HorizontalPodA
     )
 
 
-def _is_cpu_utilization(metric: CompiledMetric) -> bool:
+def is_cpu_utilization(metric: CompiledMetric) -> bool:
+    """Whether the metric compares the CPU usage with the request."""
     return metric.is_cpu and metric.kind == UTILIZATION
 
 
@@ -223,7 +234,7 @@ def _used(past: HpaPast, options: AdviceOptions, columns: Sequence[str]) -> Past
 def _rows(hpa: HorizontalPodAutoscaler, load: LoadHistory, backlogs: Mapping[str, Backlog]) -> list[Row]:
     counts = load.columns[REPLICAS]
     columns: list[Sequence[float | None]] = []
-    for name, metric in zip(named(hpa), compiled_spec(hpa).metrics, strict=True):
+    for name, metric in metrics_of(hpa).items():
         values = load.columns.get(name)
         if values is None or name in backlogs:
             columns.append([None] * len(counts))
@@ -242,16 +253,13 @@ def _rows(hpa: HorizontalPodAutoscaler, load: LoadHistory, backlogs: Mapping[str
 def _goals(hpa: HorizontalPodAutoscaler, options: AdviceOptions) -> list[float]:
     """Returns the value per replica above which each metric asks for more."""
     most = 1 + allowed(hpa, options.tunables).up
-    return [
-        (metric.amount if metric.kind == UTILIZATION else metric.amount / 1000) * most
-        for metric in compiled_spec(hpa).metrics
-    ]
+    return [goal_of(metric) * most for metric in compiled_spec(hpa).metrics]
 
 
 def _levels(hpa: HorizontalPodAutoscaler, options: AdviceOptions) -> list[float]:
     metrics = compiled_spec(hpa).metrics
     return [
-        max(_OVERLOADED, goal) if _is_cpu_utilization(metric) else goal
+        max(_OVERLOADED, goal) if is_cpu_utilization(metric) else goal
         for metric, goal in zip(metrics, _goals(hpa, options), strict=True)
     ]
 

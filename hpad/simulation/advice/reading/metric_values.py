@@ -15,7 +15,7 @@ from hpad.simulation.advice.reading.own_series import SOURCE, OwnSeriesReader
 from hpad.simulation.advice.reading.pod_usage import PodUsage
 from hpad.simulation.advice.reading.series import QueueExpressions, Series
 from hpad.simulation.backlog import Rates
-from hpad.simulation.history import is_total, named
+from hpad.simulation.history import is_total, metrics_of
 from hpad.simulation.range_query import FoundSeries, QueryError, TimeGrid
 
 _RESOURCES: Final = ("cpu", "memory")
@@ -66,7 +66,7 @@ class MetricReader:
         self._see(hpas, found, replicas, status)
         left = []
         for hpa in hpas:
-            for address, metric in zip(named(hpa), compiled_spec(hpa).metrics, strict=True):
+            for address, metric in metrics_of(hpa).items():
                 each = _Metric(hpa, address, metric, found[hpa.key])
                 try:
                     self._read(each)
@@ -92,7 +92,7 @@ class MetricReader:
         of_pods = [
             _Metric(hpa, address, metric, found[hpa.key])
             for hpa in hpas
-            for address, metric in zip(named(hpa), compiled_spec(hpa).metrics, strict=True)
+            for address, metric in metrics_of(hpa).items()
             if metric.type in (RESOURCE, CONTAINER_RESOURCE) and not hpa.key.kind
         ]
         try:

@@ -25,12 +25,12 @@ from hpad.engine import spare
 from hpad.engine.annotations import ACTIVATION, FALLBACK
 from hpad.engine.examine import DISABLED, Halt
 from hpad.engine.propose import Proposal
-from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
+from hpad.engine.spec import UTILIZATION, CompiledMetric
 from hpad.engine.turn import Reconcile
 from hpad.records import replay, writer
 from hpad.records.format import RecordingError, Scenario, Step, decode_scenario
 from hpad.simulation.advice.past import Column, HpaPast, MetricReading
-from hpad.simulation.history import REPLICAS, LoadHistory, is_total, named
+from hpad.simulation.history import REPLICAS, LoadHistory, is_total, metrics_of, named
 
 SOURCE: Final = "hpad's recording"
 _STEP: Final = 60.0
@@ -152,7 +152,7 @@ class _Recorded:
         return self._made(self._hpa, times, _last_of_each(turns, times, self._step))
 
     def _made(self, hpa: HorizontalPodAutoscaler, times: Sequence[float], chosen: "Sequence[_Turn | None]") -> HpaPast:
-        columns = {name: _values(chosen, metric) for name, metric in _by_name(hpa)}
+        columns = {name: _values(chosen, metric) for name, metric in metrics_of(hpa).items()}
         known = {name: column for name, column in columns.items() if any(value is not None for value in column)}
         counts = _column(chosen, lambda turn: turn.replicas)
         read = {name: self._reading(name, name in known) for name in columns}
@@ -245,10 +245,6 @@ def _last_of_each(turns: Sequence[_Turn], times: Sequence[float], step: float) -
     return found
 
 
-def _by_name(hpa: HorizontalPodAutoscaler) -> list[tuple[str, CompiledMetric]]:
-    return list(zip(named(hpa), compiled_spec(hpa).metrics, strict=True))
-
-
 def _values(chosen: Sequence[_Turn | None], metric: CompiledMetric) -> Column:
     """Returns the values of a metric, also from specs in which it had another target of the same kind."""
     places: dict[int, int | None] = {}
@@ -283,7 +279,7 @@ def _unrequested(hpa: HorizontalPodAutoscaler, pods: Sequence[Pod]) -> dict[str,
     """Returns the containers without a request, by the metrics that compare usage with requests."""
     found = {
         name: _lacking(metric, pods)
-        for name, metric in _by_name(hpa)
+        for name, metric in metrics_of(hpa).items()
         if metric.type in (RESOURCE, CONTAINER_RESOURCE) and metric.kind == UTILIZATION
     }
     return {name: lacking for name, lacking in found.items() if lacking}

@@ -10,13 +10,13 @@ from typing import Final
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.engine.conditions import SCALING_ACTIVE
-from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
+from hpad.engine.spec import UTILIZATION, CompiledMetric
 from hpad.engine.stage import INVALID_METRICS, TARGET_UNREADABLE
 from hpad.simulation.advice.past import Column
 from hpad.simulation.advice.reading.answers import Answers
 from hpad.simulation.advice.reading.hpa_status import HpaStatus, StatusReader, counted, merged, of_each
 from hpad.simulation.advice.reading.series import EXPRESSIONS, Series, SeriesLabels
-from hpad.simulation.history import is_total, named
+from hpad.simulation.history import is_total, metrics_of
 from hpad.simulation.range_query import TimeGrid
 
 SOURCE: Final = "the series of hpad"
@@ -65,7 +65,7 @@ class OwnSeriesReader:
         """Returns the expression and the values of each metric by its address, in the units of LoadHistory."""
         rows = self._status.rows("values", [hpa.key]).get(hpa.key, ())
         found = {}
-        for address, metric in zip(named(hpa), compiled_spec(hpa).metrics, strict=True):
+        for address, metric in metrics_of(hpa).items():
             own = [row for row in rows if row.labels.get("metric") == address]
             if own:
                 column = _converted(hpa, metric, merged(own), replicas)
