@@ -27,9 +27,9 @@ from hpad.simulation import backtest, figures, history
 from hpad.simulation.advice.reading.own_history import recorded_pasts
 from hpad.simulation.backtest import Candidate, Goal, Result
 from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory
-from hpad.simulation.metric_charts import MetricChart, metric_charts
 from hpad.simulation.past import PastLoad, PastModel, Runs, assumptions
 from hpad.simulation.report import BacktestReport, page, span_of
+from hpad.simulation.thinning import MetricChart, metric_charts
 
 _DESCRIPTION = """\
 Backtest an HPA: run the decisions of hpad over the past load of a workload, and compare specs. The past is a recording

@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 from hpad.api import amounts
 from hpad.api.amounts import Unit
 from hpad.simulation.document import escaped, prose
-from hpad.simulation.metric_charts import PERCENT
-from hpad.simulation.thinning import PARTS, VALUE_PARTS, Extremes, Steps
+from hpad.simulation.thinning import PARTS, PERCENT, VALUE_PARTS, Extremes, Steps, extremes
 
 HEIGHT: Final = 240
 _WIDTH: Final = PARTS // VALUE_PARTS
@@ -189,17 +188,14 @@ def _joined(points: Sequence[tuple[int, int]]) -> str:
 
 def extremes_of(curve: Steps, scale: ChartScale) -> tuple[Extremes, Extremes]:
     """Returns the lowest and the highest count of each part; None in a gap."""
-    lowest: list[float | None] = [None] * VALUE_PARTS
-    highest: list[float | None] = [None] * VALUE_PARTS
-    for (time, count), (later, _) in itertools.pairwise(curve):
-        if count is None:
-            continue
-        first = scale.x(time) // _WIDTH
-        for part in range(first, min(VALUE_PARTS, max(first + 1, -(-scale.x(later) // _WIDTH)))):
-            low, high = lowest[part], highest[part]
-            lowest[part] = count if low is None else min(low, count)
-            highest[part] = count if high is None else max(high, count)
-    return tuple(lowest), tuple(highest)
+
+    def in_parts() -> Iterator[tuple[range, float]]:
+        for (time, count), (later, _) in itertools.pairwise(curve):
+            if count is not None:
+                first = scale.x(time) // _WIDTH
+                yield range(first, min(VALUE_PARTS, max(first + 1, -(-scale.x(later) // _WIDTH)))), count
+
+    return extremes(in_parts())
 
 
 def level_path(value: float, scale: ChartScale) -> str:

@@ -7,8 +7,7 @@ from hpad.api.amounts import Unit
 from hpad.engine.words import percent
 from hpad.simulation import charts
 from hpad.simulation.charts import COUNT_OF_REPLICAS, ChartLine, ChartScale
-from hpad.simulation.metric_charts import PERCENT, MetricChart
-from hpad.simulation.thinning import PARTS, Steps
+from hpad.simulation.thinning import PARTS, PERCENT, MetricChart, Steps
 
 RECORDED: Final = "recorded"
 MODELLED: Final = "modelled"

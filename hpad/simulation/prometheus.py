@@ -4,8 +4,10 @@ The queries go through prometheus-api-client, which blocks: for commands only. A
 decoded here: a week of one series in steps of a minute has 10,000 values, and a cluster has thousands of series.
 """
 
+import enum
 import math
-from collections.abc import Callable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -21,7 +23,6 @@ from prometheus_api_client.prometheus_connect import PrometheusConnect
 from hpad.api.text import begin as shortened
 from hpad.api.text import harmless, shown
 from hpad.simulation.history import HistoryError, LoadHistory
-from hpad.simulation.range_query import FoundSeries, QueryError, QueryFailure, TimeGrid, added
 
 MOST_POINTS: Final = 11_000
 """Points per series that Prometheus returns for one range query (web/api/v1/api.go)."""
@@ -31,6 +32,78 @@ _CHUNK: Final = 1 << 20
 _LONGEST_IN_URL: Final = 2_000
 """Characters of a query: proxies bound the length of a URL."""
 _TIMEOUT: Final = (5.0, 120.0)
+
+
+class QueryFailure(enum.Enum):
+    """Why a query has no answer, as far as it matters for what to do next."""
+
+    REFUSED = enum.auto()
+    """The same query would be refused again."""
+    TOO_LARGE = enum.auto()
+    """A shorter time may be answered."""
+    TRANSIENT = enum.auto()
+    """The same query may be answered later."""
+
+
+class QueryError(HistoryError):
+    """A query without an answer; the message does not name the query."""
+
+    def __init__(self, failure: QueryFailure, text: str) -> None:
+        super().__init__(text)
+        self.failure = failure
+
+
+class TimeGrid(NamedTuple):
+    """Times of values: the first one in seconds since 1970, the seconds between two, and their number."""
+
+    begin: float
+    step: float
+    points: int
+
+    @classmethod
+    def between(cls, begin: datetime, end: datetime, step: float) -> "TimeGrid":
+        """Returns the times from `begin` to `end`. Raises HistoryError if there is less than one step."""
+        count = math.floor((end - begin).total_seconds() / step) + 1
+        if count < 2:
+            raise HistoryError(
+                f"from {begin:%Y-%m-%dT%H:%M:%SZ} to {end:%Y-%m-%dT%H:%M:%SZ} there is less than one step"
+            )
+        return cls(
+            float(round(begin.timestamp())), float(step), count
+        )  # the library rounds the begin to whole seconds, too
+
+    @property
+    def end(self) -> float:
+        """The last time."""
+        return self.begin + (self.points - 1) * self.step
+
+    @property
+    def times(self) -> list[float]:
+        return [self.begin + index * self.step for index in range(self.points)]
+
+    def parts(self, most: int) -> "list[TimeGrid]":
+        """Returns the times in parts of at most so many."""
+        starts = range(0, self.points, most)
+        return [TimeGrid(self.begin + at * self.step, self.step, min(most, self.points - at)) for at in starts]
+
+
+class FoundSeries(NamedTuple):
+    """One series of an answer: a value for each time of the grid, None in a gap."""
+
+    labels: Mapping[str, str]
+    values: Sequence[float | None]
+
+
+def combined(series: Sequence[FoundSeries], points: int, both: Callable[[float, float], float]) -> list[float | None]:
+    """Returns one column of the series for `points` times; `both` makes one of two values. None: none has a value."""
+    column: list[float | None] = [None] * points
+    for each in series:
+        column = [
+            value if before is None else before if value is None else both(before, value)
+            for before, value in zip(column, each.values, strict=True)
+        ]
+    return column
+
 
 Progress = Callable[[str, int, int], None]
 """Is told the column, how many parts of it are read, and how many there are."""
@@ -96,7 +169,7 @@ def _column(
     progress(column, 0, len(parts))
     for number, part in enumerate(parts, start=1):
         try:
-            values += added(client.ranged(expression, part), part.points)
+            values += combined(client.ranged(expression, part), part.points, operator.add)
         except QueryError as error:
             raise HistoryError(f"{column}: {shown(expression)}: {error}") from None
         progress(column, number, len(parts))

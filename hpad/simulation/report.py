@@ -9,8 +9,7 @@ from hpad.simulation.backtest import Result
 from hpad.simulation.curves import ADVISED, MODELLED, RECORDED, ReplicaCurve
 from hpad.simulation.document import document, escaped, prose
 from hpad.simulation.history import REPLICAS, LoadHistory
-from hpad.simulation.metric_charts import MetricChart
-from hpad.simulation.thinning import Steps, steps, thinned
+from hpad.simulation.thinning import MetricChart, Steps, steps, thinned
 
 _MOST_RESCALES: Final = 500
 _RECORDED_NAME: Final = "recorded"

@@ -1,11 +1,15 @@
-"""Thins histories to the width of a chart: extremes of values, and changes of counts, in parts of equal length."""
+"""Thins histories to the width of a chart: metrics with their goals, and changes of counts, in equal parts."""
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
-from hpad.simulation.history import STALE_STEPS, LoadHistory
+import msgspec
+
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.engine.spec import UTILIZATION, CompiledMetric
+from hpad.simulation.history import REPLICAS, STALE_STEPS, LoadHistory, goal_of, is_total, metrics_of
 
 PARTS: Final = 700
 """Parts of the time of a chart for counts; about the pixels of its width."""
@@ -15,19 +19,97 @@ Column = Sequence[float | None]
 Extremes = tuple[float | None, ...]
 Steps = Sequence[tuple[float, int | None]]
 """Times in seconds since 1970, and a count from then on; None begins a gap."""
+PERCENT: Final = "%"
+_METRICS: Final = 3
+"""Metrics that are drawn."""
 
 
-def extremes(load: LoadHistory, column: Column) -> tuple[Extremes, Extremes]:
-    """Returns the lowest and the highest value of each part; None in a gap. A value holds until the next time."""
-    lowest: list[float | None] = [None] * VALUE_PARTS
-    highest: list[float | None] = [None] * VALUE_PARTS
+class MetricChart(msgspec.Struct, frozen=True, kw_only=True):
+    """The values of one metric in the parts of a chart (VALUE_PARTS); None is a gap.
+
+    `unit` is "%", or the value of an `api.amounts.Unit`; `goal` is the metric target of now. `per_replica`: the values
+    are a total over the recorded replicas, as the metric target is.
+    """
+
+    address: str
+    unit: str
+    goal: float | None
+    lowest: Extremes
+    highest: Extremes
+    per_replica: bool = False
+
+
+def metric_charts(hpa: HorizontalPodAutoscaler, load: LoadHistory) -> tuple[MetricChart, ...]:
+    """Returns the metrics that have values, the one with the highest values compared with its goal first."""
+    metrics = metrics_of(hpa).items()
+    found = [_compared(address, metric, load) for address, metric in metrics if address in load.columns]
+    found.sort(key=_pressure, reverse=True)
+    return tuple(_chart(each, load) for each in found[:_METRICS])
+
+
+class _Compared(NamedTuple):
+    """A metric in the form in which it is compared with its goal."""
+
+    address: str
+    metric: CompiledMetric
+    column: Column
+    per_replica: bool
+
+    @property
+    def goal(self) -> float | None:
+        metric = self.metric
+        unknown = metric.error is not None or (is_total(metric) and not self.per_replica)
+        return None if unknown else goal_of(metric)
+
+
+def _compared(address: str, metric: CompiledMetric, load: LoadHistory) -> _Compared:
+    column, counts = load.columns[address], load.columns.get(REPLICAS)
+    if counts is None or not is_total(metric):
+        return _Compared(address, metric, column, per_replica=False)
+    shared = [
+        None if value is None or count is None else value / max(1.0, count)
+        for value, count in zip(column, counts, strict=True)
+    ]
+    return _Compared(address, metric, shared, per_replica=True)
+
+
+def _pressure(each: _Compared) -> float:
+    """Returns the mean value as a share of the goal."""
+    known = [value for value in each.column if value is not None]
+    return sum(known) / len(known) / each.goal if known and each.goal else 0.0
+
+
+def _chart(each: _Compared, load: LoadHistory) -> MetricChart:
+    lowest, highest = extremes(_in_parts(load, each.column))
+    return MetricChart(
+        address=each.address,
+        unit=PERCENT if each.metric.kind == UTILIZATION else each.metric.unit.value,
+        goal=each.goal,
+        lowest=lowest,
+        highest=highest,
+        per_replica=each.per_replica,
+    )
+
+
+def _in_parts(load: LoadHistory, column: Column) -> Iterator[tuple[range, float]]:
+    """Yields each known value with the parts in which it holds."""
     begin, end = load.times[0], load.times[-1]
     for time, until, value in _held(load, column):
-        if value is None:
-            continue
-        first = min(VALUE_PARTS - 1, int((time - begin) / (end - begin) * VALUE_PARTS))
-        after = math.ceil((until - begin) / (end - begin) * VALUE_PARTS)
-        for part in range(first, max(after, first + 1)):
+        if value is not None:
+            first = min(VALUE_PARTS - 1, int((time - begin) / (end - begin) * VALUE_PARTS))
+            after = math.ceil((until - begin) / (end - begin) * VALUE_PARTS)
+            yield range(first, max(after, first + 1)), value
+
+
+def extremes(held: Iterable[tuple[range, float]]) -> tuple[Extremes, Extremes]:
+    """Returns the lowest and the highest value of each part, from values with the parts in which they hold.
+
+    None is a gap.
+    """
+    lowest: list[float | None] = [None] * VALUE_PARTS
+    highest: list[float | None] = [None] * VALUE_PARTS
+    for parts, value in held:
+        for part in parts:
             low, high = lowest[part], highest[part]
             lowest[part] = value if low is None else min(low, value)
             highest[part] = value if high is None else max(high, value)

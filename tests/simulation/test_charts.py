@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hpad.simulation import charts, curves
 from hpad.simulation.charts import COUNT_OF_REPLICAS, HEIGHT, ChartScale
 from hpad.simulation.curves import ADVISED, MODELLED, RECORDED, ReplicaCurve
-from hpad.simulation.metric_charts import PERCENT, MetricChart
-from hpad.simulation.thinning import PARTS, VALUE_PARTS
+from hpad.simulation.thinning import PARTS, PERCENT, VALUE_PARTS, MetricChart
 
 DAY = 86_400.0
 

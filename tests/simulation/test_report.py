@@ -13,9 +13,9 @@ from support.simulations import CPU, START, hpa
 from hpad.simulation import report
 from hpad.simulation.backtest import Result
 from hpad.simulation.history import LoadHistory
-from hpad.simulation.metric_charts import metric_charts
 from hpad.simulation.outcome import SimulatedOutcome, SimulatedRescale
 from hpad.simulation.report import BacktestReport
+from hpad.simulation.thinning import metric_charts
 
 MINUTES = range(0, 1441)
 LONG = "spec.metrics[0].resource.target.averageUtilization=" + "4" * 80

@@ -27,8 +27,7 @@ from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.record import record_of
 from hpad.simulation.advice.words import days, often, share
 from hpad.simulation.history import DAY, REPLICAS
-from hpad.simulation.metric_charts import metric_charts
-from hpad.simulation.thinning import steps, thinned
+from hpad.simulation.thinning import metric_charts, steps, thinned
 
 LONGEST: Final = 100
 """Characters of a line, where its parts allow it."""

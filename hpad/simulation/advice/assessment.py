@@ -11,8 +11,7 @@ from hpad.api.metadata import Key
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.past import MetricReading
 from hpad.simulation.history import DAY
-from hpad.simulation.metric_charts import MetricChart
-from hpad.simulation.thinning import Steps
+from hpad.simulation.thinning import MetricChart, Steps
 
 
 class AdviceOptions(NamedTuple):

@@ -11,8 +11,7 @@ from hpad.simulation.advice.reading.hpa_status import StatusReader
 from hpad.simulation.advice.reading.metric_values import MetricReader, MetricValues
 from hpad.simulation.advice.reading.series import DEFAULT
 from hpad.simulation.backlog import Rates
-from hpad.simulation.prometheus import QueriedPrometheus
-from hpad.simulation.range_query import FoundSeries, TimeGrid
+from hpad.simulation.prometheus import FoundSeries, QueriedPrometheus, TimeGrid
 
 GRID = TimeGrid(0.0, 60.0, 3)
 HPA = hpa(BACKLOG)

@@ -15,8 +15,16 @@ from typing import Final, Self, TypeVar
 import msgspec
 
 from hpad.simulation.history import HistoryError
-from hpad.simulation.prometheus import MOST_POINTS, PrometheusClient, QueriedPrometheus, session_of
-from hpad.simulation.range_query import FoundSeries, QueryError, QueryFailure, TimeGrid
+from hpad.simulation.prometheus import (
+    MOST_POINTS,
+    FoundSeries,
+    PrometheusClient,
+    QueriedPrometheus,
+    QueryError,
+    QueryFailure,
+    TimeGrid,
+    session_of,
+)
 
 _T = TypeVar("_T")
 

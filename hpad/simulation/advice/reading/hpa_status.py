@@ -13,7 +13,7 @@ from hpad.simulation.advice.past import Column
 from hpad.simulation.advice.reading.answers import Answers
 from hpad.simulation.advice.reading.series import Series
 from hpad.simulation.history import HistoryError
-from hpad.simulation.range_query import FoundSeries, TimeGrid
+from hpad.simulation.prometheus import FoundSeries, TimeGrid, combined
 
 _CONDITIONS: Final = (SCALING_ACTIVE, ABLE_TO_SCALE)
 _BOUNDS_STEP: Final = 300.0
@@ -189,11 +189,6 @@ def _with_ones(base: Sequence[float | None], times: Iterable[int]) -> list[float
 
 def merged(rows: Sequence[FoundSeries], points: int = 0) -> list[float | None]:
     """Returns one column of several series of the same thing, such as those of two exporters: the largest values."""
-    column = list(rows[0].values) if rows else [None] * points
-    for row in rows[1:]:
-        column = [
-            value if before is None else before if value is None else max(before, value)
-            for before, value in zip(column, row.values, strict=True)
-        ]
+    column = combined(rows, len(rows[0].values) if rows else points, max)
     shared: dict[float | None, float | None] = {}  # equal counts are one object: memory matters
     return [shared.setdefault(value, value) for value in column]

@@ -16,7 +16,7 @@ from hpad.simulation.advice.reading.pod_usage import PodUsage
 from hpad.simulation.advice.reading.series import QueueExpressions, Series
 from hpad.simulation.backlog import Rates
 from hpad.simulation.history import is_total, metrics_of
-from hpad.simulation.range_query import FoundSeries, QueryError, TimeGrid
+from hpad.simulation.prometheus import FoundSeries, QueryError, TimeGrid
 
 _RESOURCES: Final = ("cpu", "memory")
 _TARGET_TYPES: Final = {UTILIZATION: "utilization", AVERAGE_VALUE: "average", VALUE: "value"}

@@ -17,7 +17,7 @@ from hpad.simulation.advice.reading.answers import Answers
 from hpad.simulation.advice.reading.hpa_status import HpaStatus, StatusReader, counted, merged, of_each
 from hpad.simulation.advice.reading.series import EXPRESSIONS, Series, SeriesLabels
 from hpad.simulation.history import is_total, metrics_of
-from hpad.simulation.range_query import TimeGrid
+from hpad.simulation.prometheus import TimeGrid
 
 SOURCE: Final = "the series of hpad"
 _EXPRESSIONS: Final[Mapping[str, str]] = {

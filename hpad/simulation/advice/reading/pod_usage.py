@@ -18,7 +18,7 @@ from hpad.engine.annotations import PLAIN
 from hpad.engine.spec import CompiledMetric
 from hpad.simulation.advice.reading.answers import Answers
 from hpad.simulation.advice.reading.series import Series
-from hpad.simulation.range_query import FoundSeries, TimeGrid
+from hpad.simulation.prometheus import FoundSeries, TimeGrid
 
 _LOOKED_AT: Final = 24 * 3600.0
 """Seconds before the end in which containers without a request are looked for."""

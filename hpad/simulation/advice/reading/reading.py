@@ -22,8 +22,7 @@ from hpad.simulation.advice.reading.metric_values import MetricReader, MetricVal
 from hpad.simulation.advice.reading.own_series import OwnSeriesReader
 from hpad.simulation.advice.reading.series import DEFAULT, Series, SeriesLabels
 from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory, named
-from hpad.simulation.prometheus import QueriedPrometheus
-from hpad.simulation.range_query import QueryError, TimeGrid
+from hpad.simulation.prometheus import QueriedPrometheus, QueryError, TimeGrid
 
 _AT_ONCE: Final = 2
 """Queries at the same time."""
