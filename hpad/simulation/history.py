@@ -99,13 +99,7 @@ def read_csv(path: Path) -> LoadHistory:
 
     Times are seconds since 1970 or RFC 3339; an empty cell is a gap. Raises HistoryError. Blocks.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
-            rows = list(csv.reader(lines))
-    except OSError as error:
-        raise HistoryError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise HistoryError(f"{path}: not a CSV file in UTF-8: {error}") from None
+    rows = rows_of(path)
     heads = [name.strip() for name in rows[0]] if rows else []
     if not heads or heads[0] != "time" or len(set(heads)) != len(heads) or len(heads) < 2:
         raise HistoryError(f"{path}, line 1: the columns must be time, then metrics and replicas, each once")
@@ -123,6 +117,29 @@ def read_csv(path: Path) -> LoadHistory:
     return LoadHistory(times, columns)
 
 
+def rows_of(path: Path) -> list[list[str]]:
+    """Returns the cells of a CSV file. Raises HistoryError. Blocks."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            return list(csv.reader(lines))
+    except OSError as error:
+        raise HistoryError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise HistoryError(f"{path}: not a CSV file in UTF-8: {error}") from None
+
+
+def seconds_of(text: str) -> float:
+    """Returns a time, in seconds or in RFC 3339, as seconds. Raises ValueError."""
+    try:
+        return float(text)
+    except ValueError:
+        try:
+            moment = datetime.fromisoformat(text.strip())
+        except ValueError:
+            raise ValueError(f"{shown(text)} is neither seconds nor a time such as 2026-01-31T08:00:00Z") from None
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
 def _add(row: Sequence[str], heads: Sequence[str], times: list[float], columns: dict[str, list[float | None]]) -> None:
     if len(row) != len(heads):
         raise ValueError(f"{len(row)} columns; the first line has {len(heads)}")
@@ -137,15 +154,9 @@ def _add(row: Sequence[str], heads: Sequence[str], times: list[float], columns: 
 
 def _time(text: str) -> float:
     try:
-        value = float(text)
-    except ValueError:
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            raise ValueError(
-                f"time: {shown(text)} is neither seconds nor a time such as 2026-01-31T08:00:00Z"
-            ) from None
-        value = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        value = seconds_of(text)
+    except ValueError as error:
+        raise ValueError(f"time: {error}") from None
     if not 0 <= value < 2**38:
         raise ValueError(f"time: {shown(text)} is not a time since 1970")
     return value

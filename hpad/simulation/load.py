@@ -4,27 +4,24 @@ A load is written as SHAPE:PARAMETERS, such as `step:from=20,to=80,at=10m`; seve
 workload says: a request, a message.
 """
 
-import csv
 import math
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from hpad.api import duration
 from hpad.api.text import shown
+from hpad.simulation.history import rows_of, seconds_of
 
 
 class LoadError(ValueError):
     """A load that cannot be read. The message names its text, the parameter, the value and what would be right."""
 
 
-class Load(Protocol):
-    """Units of work per second at a time, in seconds since the start."""
-
-    def __call__(self, at: float) -> float: ...
+Load = Callable[[float], float]
+"""Units of work per second at a time, in seconds since the start."""
 
 
 class _Parameter(NamedTuple):
@@ -195,19 +192,13 @@ def read_csv(path: Path) -> list[tuple[float, float]]:
     Returns seconds since the first line. Raises ValueError naming the file and the line. Blocks.
     """
     pairs: list[tuple[float, float]] = []
-    try:
-        with path.open(encoding="utf-8", newline="") as lines:
-            for number, row in enumerate(csv.reader(lines), start=1):
-                if not row or (number == 1 and not _is_time(row[0])):
-                    continue
-                try:
-                    pairs.append(_pair(row, pairs[-1][0] if pairs else -math.inf))
-                except ValueError as error:
-                    raise ValueError(f"{path}, line {number}: {error}") from None
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: not a CSV file in UTF-8: {error}") from None
+    for number, row in enumerate(rows_of(path), start=1):
+        if not row or (number == 1 and not _is_time(row[0])):
+            continue
+        try:
+            pairs.append(_pair(row, pairs[-1][0] if pairs else -math.inf))
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
     if not pairs:
         raise ValueError(f"{path}: has no line TIME,VALUE")
     begin = pairs[0][0]
@@ -232,14 +223,7 @@ def _is_time(text: str) -> bool:
 
 
 def _time(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        try:
-            moment = datetime.fromisoformat(text.strip())
-        except ValueError:
-            raise ValueError(f"{shown(text)} is neither seconds nor a time such as 2026-01-31T08:00:00Z") from None
-        value = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    value = seconds_of(text)
     if not math.isfinite(value):
         raise ValueError(f"{shown(text)} is not a time")
     return value
