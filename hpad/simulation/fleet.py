@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
 from hpad.api.pod import ContainerRequests, Pod
-from hpad.simulation.run import LABELS
+
+LABELS: Final = {"app": "simulated"}
+"""The labels of the pods of every workload."""
 
 
 class Container(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,9 +50,14 @@ class Fleet:
         self.advance(0.0)
 
     @property
+    def count(self) -> int:
+        """The number of replicas, as it was written last."""
+        return len(self.replicas)
+
+    @property
     def ready(self) -> int:
         """The number of replicas that work."""
-        return len(self.replicas) - len(self._starting)
+        return self.count - len(self._starting)
 
     def pods(self) -> Sequence[Pod]:
         """Returns the pods; the same object while none of them changes."""

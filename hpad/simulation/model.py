@@ -20,7 +20,6 @@ from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.api.pod import Pod
 from hpad.api.sample import (
     CONTAINER_RESOURCE,
     EXTERNAL,
@@ -119,26 +118,14 @@ class Model(ABC, Generic[P]):
         self._shown = shown
         self._chance = random.Random(seed)
         self._window = timedelta(seconds=self._scraping.interval)
-        self._fleet = Fleet(replicas, start, parameters.startup, parameters.container)
+        self.fleet = Fleet(replicas, start, parameters.startup, parameters.container)
         self._at = 0.0
         self._next = 0.0
         self._measured: deque[Measured] = deque()
-        self._answers: dict[str, Sample] = {}
         self._prepare()
 
-    @property
-    def replicas(self) -> int:
-        return len(self._fleet.replicas)
-
-    @property
-    def ready(self) -> int:
-        return self._fleet.ready
-
-    def pods(self) -> Sequence[Pod]:
-        return self._fleet.pods()
-
     def scale(self, replicas: int) -> None:
-        self._leave(self._fleet.scale(replicas, self._at))
+        self._leave(self.fleet.scale(replicas, self._at))
 
     def advance(self, now: datetime) -> None:
         end = (now - self._start).total_seconds()
@@ -151,16 +138,9 @@ class Model(ABC, Generic[P]):
         # The newest values that are old enough to be seen; the first ones are seen at once.
         while len(self._measured) > 1 and self._measured[1].at <= end - self._scraping.lag:
             self._measured.popleft()
-            self._answers = {}
 
     def answer(self, queries: Sequence[Query | AdapterError]) -> Sequence[Sample | AdapterError]:
-        return [query if isinstance(query, AdapterError) else self._answer(query) for query in queries]
-
-    def _answer(self, query: Query) -> Sample:
-        name = f"{query.type} {query.name}"
-        if name not in self._answers:
-            self._answers[name] = self._sample(query)
-        return self._answers[name]
+        return [query if isinstance(query, AdapterError) else self._sample(query) for query in queries]
 
     def _sample(self, query: Query) -> Sample:
         seen, quantity = self._measured[0], self._shown[query.name]
@@ -176,14 +156,14 @@ class Model(ABC, Generic[P]):
     def _step(self, end: float) -> None:
         """Works until `end`, in parts that end where a replica becomes ready."""
         while self._at < end:
-            ready = self._fleet.next_ready()
+            ready = self.fleet.next_ready()
             until = end if ready is None else min(max(ready, self._at), end)
             if until > self._at:
                 self._work(self._at, until)
                 self._at = until
             if ready is None:
                 return
-            self._join(self._fleet.advance(self._at))
+            self._join(self.fleet.advance(self._at))
 
     @abstractmethod
     def _prepare(self) -> None:

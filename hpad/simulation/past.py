@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec
-from hpad.api.pod import Pod
 from hpad.api.sample import (
     CONTAINER_RESOURCE,
     EXTERNAL,
@@ -68,7 +67,7 @@ class PastModel:
         count = history.at(REPLICAS, history.times[0]) if REPLICAS in history.columns else None
         container = next((each.query.container for each in self._metrics.values() if each.query.container), "app")
         requests = Container(name=container, cpu=_REQUEST, memory=_REQUEST)
-        self._fleet = Fleet(
+        self.fleet = Fleet(
             round(count) if count else max(1, compiled_spec(hpa).min_replicas), self._start, past.startup, requests
         )
         self._now = self._start
@@ -92,31 +91,20 @@ class PastModel:
         falls = not is_total(metric) or column in self._past.shared
         return falls and column not in self.backlogs
 
-    @property
-    def replicas(self) -> int:
-        return len(self._fleet.replicas)
-
-    @property
-    def ready(self) -> int:
-        return self._fleet.ready
-
     def advance(self, now: datetime) -> None:
         self._now, end = now, (now - self._start).total_seconds()
-        while self.backlogs and (ready_at := self._fleet.next_ready()) is not None and ready_at < end:
+        while self.backlogs and (ready_at := self.fleet.next_ready()) is not None and ready_at < end:
             self._flow(ready_at)
-            self._fleet.advance(ready_at)
+            self.fleet.advance(ready_at)
         self._flow(end)
-        self._fleet.advance(end)
+        self.fleet.advance(end)
 
     def _flow(self, end: float) -> None:
         for backlog in self.backlogs.values():
-            backlog.advance(self._start.timestamp() + end, self._fleet.ready)
-
-    def pods(self) -> Sequence[Pod]:
-        return self._fleet.pods()
+            backlog.advance(self._start.timestamp() + end, self.fleet.ready)
 
     def scale(self, replicas: int) -> None:
-        self._fleet.scale(replicas, (self._now - self._start).total_seconds())
+        self.fleet.scale(replicas, (self._now - self._start).total_seconds())
 
     def answer(self, queries: Sequence[Query | AdapterError]) -> Sequence[Sample | AdapterError]:
         if not queries:  # the count is outside the bounds, which decide without metrics
@@ -141,7 +129,7 @@ class PastModel:
         # A starting replica does no work yet, but has its memory.
         idle = milli if query.type in (RESOURCE, CONTAINER_RESOURCE) and query.name == "memory" else 0
         busy, starting = PodValue(milli, when, SPAN), PodValue(idle, when, SPAN)
-        values = {each.pod.name: busy if each.is_ready else starting for each in self._fleet.replicas}
+        values = {each.pod.name: busy if each.is_ready else starting for each in self.fleet.replicas}
         return PodSample(values, when)
 
     def _value(self, column: str, metric: CompiledMetric, time: float) -> float | None:
@@ -152,9 +140,9 @@ class PastModel:
         if value is None or not self._is_shared(column, metric):
             return value
         count = self._history.at(REPLICAS, time)
-        if not count or not self._fleet.ready:  # of no replica there is no total
+        if not count or not self.fleet.ready:  # of no replica there is no total
             return None
-        return value * count / self._fleet.ready
+        return value * count / self.fleet.ready
 
 
 def assumptions(

@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 
-from hpad.api.text import shown
 from hpad.simulation.fleet import SimulatedReplica
 from hpad.simulation.load import poisson
 from hpad.simulation.model import Measured, Model, ModelParameters, Scraping
@@ -80,7 +79,7 @@ class QueueModel(Model[SimulatedQueue]):
         self.held = 0
         self.arrived = queue.backlog
         self.done = 0
-        self._join([replica for replica in self._fleet.replicas if replica.is_ready])
+        self._join([replica for replica in self.fleet.replicas if replica.is_ready])
 
     def _work(self, begin: float, end: float) -> None:
         while True:
@@ -175,7 +174,7 @@ class QueueModel(Model[SimulatedQueue]):
             "backlog": float(self.waiting + self.held),
             "waiting": float(self.waiting),
         }
-        names = [replica.pod.name for replica in self._fleet.replicas if replica.is_ready]
+        names = [replica.pod.name for replica in self.fleet.replicas if replica.is_ready]
         each = min(1.0, working / len(names)) if names else 0.0
         return Measured(
             at,
@@ -189,14 +188,12 @@ class QueueModel(Model[SimulatedQueue]):
 
 
 def _draws(queue: SimulatedQueue, chance: random.Random) -> Callable[[], float]:
-    """Returns the draw of one service time. Raises ValueError for an unknown distribution."""
+    """Returns the draw of one service time."""
     mean = queue.service_seconds
     if queue.distribution == CONSTANT:
         return lambda: mean
     if queue.distribution == EXPONENTIAL:
         return lambda: chance.expovariate(1 / mean)
-    if queue.distribution == LOGNORMAL:
-        deviation = math.sqrt(math.log1p(queue.variation**2))
-        location = math.log(mean) - deviation**2 / 2
-        return lambda: chance.lognormvariate(location, deviation)
-    raise ValueError(f"there is no distribution {shown(queue.distribution)}; there are {', '.join(DISTRIBUTIONS)}")
+    deviation = math.sqrt(math.log1p(queue.variation**2))
+    location = math.log(mean) - deviation**2 / 2
+    return lambda: chance.lognormvariate(location, deviation)

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
-from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine.annotations import PLAIN
 from hpad.engine.budget import Shares
@@ -21,31 +20,20 @@ from hpad.engine.history import EMPTY
 from hpad.engine.settle import next_history
 from hpad.engine.turn import AskBudget, Reconcile, run
 from hpad.engine.view import Tunables, View
+from hpad.simulation.fleet import Fleet
 
-LABELS: Final = {"app": "simulated"}
-"""The labels of the pods of every workload."""
 SELECTOR: Final = "app=simulated"
 BEYOND: Final = timedelta(microseconds=1)
 """Added to each turn, so that an event exactly one window old has expired, as in the daemon (`controller.planning`)."""
 
 
 class Workload(Protocol):
-    """A model of what the HPA scales. Time only goes forward.
+    """A model of what the HPA scales, with its pods. Time only goes forward."""
 
-    `replicas` is the count that was written last; `ready` the number of pods that work.
-    """
-
-    @property
-    def replicas(self) -> int: ...
-    @property
-    def ready(self) -> int: ...
+    fleet: Fleet
 
     def advance(self, now: datetime) -> None:
         """Moves the model to this time."""
-        ...
-
-    def pods(self) -> Sequence[Pod]:
-        """Returns the pods with the labels `LABELS`, as a watch shows them; the same object while nothing changes."""
         ...
 
     def answer(self, queries: Sequence[Query | AdapterError]) -> Sequence[Sample | AdapterError]:
@@ -86,22 +74,22 @@ class TurnDriver:
         self._tunables = tunables.of_hpa(self._own.controls)
         self._scale = Scale(
             metadata={"name": hpa.spec.scale_target_ref.name},
-            spec=ScaleSpec(workload.replicas),
-            status=ScaleStatus(workload.replicas, SELECTOR),
+            spec=ScaleSpec(workload.fleet.count),
+            status=ScaleStatus(workload.fleet.count, SELECTOR),
         )
         self.history = EMPTY
 
     def turn(self, now: datetime) -> Simulated:
         """Runs the turn of a time after that of the turn before."""
         workload, view = self._workload, self._view(now)
-        ready = workload.ready
+        ready = workload.fleet.ready
         done = run(view, workload.answer, shares=self._shares)
         if done.outcome is not None and done.outcome.written:
             workload.scale(done.decision.desired)
         self.history = done.settlement.history
         if done.settlement.status_changed:
             self._hpa = msgspec.structs.replace(self._hpa, status=done.settlement.status)
-        return Simulated(done, ready, workload.replicas)
+        return Simulated(done, ready, workload.fleet.count)
 
     def decide(self, now: datetime) -> Decision:
         """Decides and scales as `turn`, but without a status, which takes a third of the time.
@@ -120,13 +108,13 @@ class TurnDriver:
     def _view(self, now: datetime) -> View:
         workload, own = self._workload, self._own
         workload.advance(now)
-        pods = workload.pods()
+        pods = workload.fleet.pods()
         return View(
             hpa=self._hpa,
             now=now,
             tunables=self._tunables,
             history=self.history,
-            scale=self._scaled(workload.replicas, len(pods)),
+            scale=self._scaled(workload.fleet.count, len(pods)),
             pods=pods,
             fallback_policies=own.policies,
             annotation_error=own.error,

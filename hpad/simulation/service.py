@@ -42,7 +42,7 @@ class ServiceModel(Model[Service]):
         self.lost = 0.0
 
     def _work(self, begin: float, end: float) -> None:
-        ready, length = self._fleet.ready, end - begin
+        ready, length = self.fleet.ready, end - begin
         part = length / _POINTS
         for index in range(_POINTS):
             rate = self._load(begin + (index + 0.5) * part)
@@ -64,11 +64,11 @@ class ServiceModel(Model[Service]):
     def _measure(self, at: float) -> Measured:
         seconds = self._seconds
         if seconds == 0.0:  # the first scrape: values of this moment
-            ready = self._fleet.ready
+            ready = self.fleet.ready
             rate = self._load(at)
             each = min(rate / ready, self._parameters.capacity) if ready else 0.0
             totals = {"load": rate, "served": each * ready, "backlog": 0.0, "waiting": 0.0}
-            rates = {replica.pod.name: each for replica in self._fleet.replicas if replica.is_ready}
+            rates = {replica.pod.name: each for replica in self.fleet.replicas if replica.is_ready}
             return Measured(at, self._usages(rates, {}), totals)
         totals = {"load": self._arrived / seconds, "served": self._done / seconds, "backlog": 0.0, "waiting": 0.0}
         rates, parts = self._shares(seconds)
@@ -79,11 +79,11 @@ class ServiceModel(Model[Service]):
     def _shares(self, seconds: float) -> tuple[dict[str, float], dict[str, float]]:
         """Returns the units per second of each replica, and for which part of the interval it was ready, if not all."""
         each = self._shared / seconds
-        rates = {replica.pod.name: each for replica in self._fleet.replicas}
-        if not self._joined and self._fleet.ready == len(rates):
+        rates = {replica.pod.name: each for replica in self.fleet.replicas}
+        if not self._joined and self.fleet.ready == len(rates):
             return rates, {}
         parts: dict[str, float] = {}
-        for replica in self._fleet.replicas:
+        for replica in self.fleet.replicas:
             name = replica.pod.name
             if not replica.is_ready:
                 rates[name], parts[name] = 0.0, 0.0

@@ -52,8 +52,8 @@ class SharedLedger:
     def join(self, hpa: HorizontalPodAutoscaler, priority: int, workload: Workload, shares: Shares) -> None:
         """Adds an HPA. `shares` has its budget, or says why it may not grow."""
         minimum = 1 if hpa.spec.min_replicas is None else hpa.spec.min_replicas
-        cost = REPLICA if shares.unit == REPLICAS else share.millicores(workload.pods())
-        count = workload.replicas
+        cost = REPLICA if shares.unit == REPLICAS else share.millicores(workload.fleet.pods())
+        count = workload.fleet.count
         member = BudgetMember(str(hpa.key), priority, minimum, count, count, cost)
         self._sharers[member.key] = _SimulatedSharer(shares, workload, member, cost)
         if not shares.error:
@@ -99,9 +99,9 @@ class SharedLedger:
         return {key: each for key, each in sharers if each.shares.budget == budget and not each.shares.error}
 
     def _held(self, budget: str) -> int:
-        return sum(each.workload.replicas * each.cost for each in self._of(budget).values())
+        return sum(each.workload.fleet.count * each.cost for each in self._of(budget).values())
 
     def _others(self, key: str, budget: str) -> tuple[BudgetMember, ...]:
         found = [each for other, each in self._of(budget).items() if other != key and each.cost]
-        shown = [share.seen(each.member, each.workload.replicas, each.cost, fixed=each.fixed) for each in found]
+        shown = [share.seen(each.member, each.workload.fleet.count, each.cost, fixed=each.fixed) for each in found]
         return tuple(sorted(shown, key=lambda each: each.key))

@@ -93,7 +93,7 @@ def played(
         for at in range(math.floor(model._at) + 1, math.ceil(end)):
             advance(START + timedelta(seconds=at))
             arrived[at - SPIKE_AT] = model.arrived
-            seconds.append((at - SPIKE_AT, model.waiting, model.replicas))
+            seconds.append((at - SPIKE_AT, model.waiting, model.fleet.count))
         advance(now)
 
     model.advance = by_second  # type: ignore[method-assign]

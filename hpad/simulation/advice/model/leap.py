@@ -15,9 +15,9 @@ start. The curve is the same as with all turns (tests/simulation/advice/test_lea
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -73,15 +73,11 @@ class Plan(NamedTuple):
         return math.ceil(length / (self.period + BEYOND))
 
 
-class TurnInputs(Protocol):
-    """What the turns of an HPA read. They are asked for in their order."""
+TurnInputs = Callable[[int, int], tuple[int, Sequence[float | None]]]
+"""Takes a turn and a count, and returns the first later turn that reads something else, and what each replica shows.
 
-    def values(self, turn: int, count: int) -> tuple[int, Sequence[float | None]]:
-        """Returns the first later turn that reads something else, and what each of `count` ready replicas shows.
-
-        One value for each metric; None in a gap.
-        """
-        ...
+What is shown is one value for each metric, None in a gap; the replicas are ready. Turns are asked for in their order.
+"""
 
 
 class LeapResult(NamedTuple):
@@ -135,14 +131,14 @@ class LeapRun:
         self._workload = workload
         self._driver = TurnDriver(hpa, workload, tunables)
         self._turn = self._run = 0
-        self._count = workload.replicas
+        self._count = workload.fleet.count
         self._most = _MOST
         self._past = [(0, self._count)]  # recommendations, and the turns that made them
         self._above, self._from, self._up_to = -NEVER, 0, 0
         self._behind = False  # recommendations of turns that were left out are not in the history of the driver
         self._settles = 1
         self._counts = [(0, self._count)]
-        self._ready = [(0, workload.ready)]
+        self._ready = [(0, workload.fleet.ready)]
         self._held: defaultdict[str, float] = defaultdict(float)
 
     def done(self) -> LeapResult:
@@ -168,7 +164,7 @@ class LeapRun:
 
     def _leap(self, seen: TurnInputs) -> None:
         """Leaves out the turns up to the next one that may change the count, or that reads something else."""
-        end, values = seen.values(self._turn, self._count)
+        end, values = seen(self._turn, self._count)
         end = min(end, self._plan.number, self._edge)
         replicas = demand.recommended(self._proposed, values, self._count, replaced=self._replaced)
         if replicas is None:
@@ -238,7 +234,7 @@ class LeapRun:
             self._driver.history = msgspec.structs.replace(self._driver.history, recommendations=known)
             self._behind = False
         decision = self._driver.turn(now).done.decision if self._seen is None else self._driver.decide(now)
-        after = self._workload.replicas
+        after = self._workload.fleet.count
         self._turn, self._run = turn + 1, self._run + 1
         found, restrained = decision.recommendation, decision.restrained
         if found is not None and found.leader is not None and restrained is not None:
@@ -246,8 +242,8 @@ class LeapRun:
             self._note(restrained, after, now)
         if after != self._count:
             self._changed(turn, after)
-        if self._ready[-1][1] != self._workload.ready:
-            self._ready.append((turn, self._workload.ready))
+        if self._ready[-1][1] != self._workload.fleet.ready:
+            self._ready.append((turn, self._workload.fleet.ready))
 
     def _changed(self, turn: int, after: int) -> None:
         if after > self._count:

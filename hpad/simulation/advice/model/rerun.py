@@ -48,7 +48,7 @@ def rerun(hpa: HorizontalPodAutoscaler, model: LoadModel, *, every_turn: bool = 
     """
     hpa = reduced(hpa, model.kept) if len(hpa.spec.metrics) != len(model.kept) else hpa
     workload, plan = model.workload(hpa), model.plan
-    seen = None if every_turn else LoadReader(model, hpa, workload)
+    seen = None if every_turn else LoadReader(model, hpa, workload).values
     left = LeapRun(hpa, workload, model.options.tunables, plan, seen).done()
     course = Course(
         counts=[(plan.at(turn).timestamp(), count) for turn, count in left.counts],
