@@ -7,7 +7,6 @@ Autoscalers, need `--type merge`.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +19,8 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.cli.output import Failure
 from hpad.kube import paths
-from hpad.records import spec_changes
 from hpad.simulation.advice.assessment import SettingChange
+from hpad.simulation.advice.choosing.candidates import applied
 from hpad.simulation.advice.summary import FleetAdvice
 
 HEAD: Final = "# Written by hpad advise"
@@ -107,9 +106,7 @@ def _one_line(comment: str) -> str:
 
 def patch(hpa: HorizontalPodAutoscaler, changes: Sequence[SettingChange]) -> Any:
     """Returns the merge patch (RFC 7386) of the spec that makes the changes. Raises ChangeError."""
-    made = [spec_changes.parse(f"{each.path}={json.dumps(each.after)}") for each in changes]
-    changed = spec_changes.applied(hpa, made, scale_to_zero=True)
-    before, after = (v2.to_builtins(v2.defaulted(each))["spec"] for each in (hpa, changed))
+    before, after = (v2.to_builtins(v2.defaulted(each))["spec"] for each in (hpa, applied(hpa, changes)))
     return merge_patch(before, after)
 
 

@@ -207,8 +207,7 @@ def _history(args: argparse.Namespace) -> LoadHistory:
     if not queries:
         raise WrongUse("--prometheus needs --query COLUMN=PROMQL, one per metric, and one of replicas")
     server = prometheus.QueriedPrometheus(args.prometheus, args.prometheus_token_file, args.prometheus_ca_file)
-    progress = _progress if sys.stderr.isatty() else _quiet
-    return prometheus.read(server, queries, begin, end or SystemClock().now(), args.step, progress)
+    return prometheus.read(server, queries, begin, end or SystemClock().now(), args.step, _progress)
 
 
 def _moment(text: str | None, flag: str) -> datetime | None:
@@ -225,12 +224,10 @@ def _query(text: str) -> tuple[str, str]:
 
 
 def _progress(column: str, done: int, of: int) -> None:
+    if not sys.stderr.isatty():
+        return
     end = "\n" if done == of else "\r"
     print(f"{column}: part {done} of {of}", end=end, file=sys.stderr, flush=True)
-
-
-def _quiet(column: str, done: int, of: int) -> None:
-    """Reports nothing."""
 
 
 def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> list[Result]:

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -15,7 +15,7 @@ from hpad.engine.annotations import PLAIN
 from hpad.engine.turn import Reconcile, run
 from hpad.engine.view import Tunables
 from hpad.simulation.history import REPLICAS, LoadHistory
-from hpad.simulation.outcome import OutcomeTally, SimulatedOutcome, SimulatedRescale, wanted
+from hpad.simulation.outcome import OutcomeTally, SimulatedOutcome, SimulatedRescale, flaps, wanted
 from hpad.simulation.run import Workload, simulate
 
 Curve = Sequence[tuple[datetime, int]]
@@ -106,16 +106,12 @@ def as_recorded(history: LoadHistory, flap: timedelta) -> Result | None:
         for (_, before), (later, after) in itertools.pairwise(counts)
         if before != after
     ]
-    flaps = sum(
-        (one.after > one.before) != (two.after > two.before) and two.at - one.at <= flap
-        for one, two in itertools.pairwise(rescales)
-    )
     seconds = [(later - earlier).total_seconds() for (earlier, _), (later, _) in itertools.pairwise(counts)]
     outcome = SimulatedOutcome(
         seconds=sum(seconds),
         turns=len(counts),
         rescales=tuple(rescales),
-        flaps=flaps,
+        flaps=flaps(rescales, flap),
         lowest=min(count for _, count in counts),
         highest=max(count for _, count in counts),
         replica_seconds=sum(count * length for (_, count), length in zip(counts, seconds, strict=False)),
@@ -147,14 +143,16 @@ def grid(parameters: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
         yield dict(zip(parameters, values, strict=True))
 
 
-def ranked(found: Sequence[Candidate], key: Callable[[SimulatedOutcome], float] | None = None) -> list[Candidate]:
+def ranked(found: Sequence[Candidate]) -> list[Candidate]:
     """Sorts by replica-hours, and marks those that no other beats in both replica-hours and time above goal."""
-    cost = key or (lambda outcome: outcome.replica_seconds)
-    both = {id(each): (cost(each.outcome), each.outcome.above_goal) for each in found}
     marked: list[Candidate] = []
     last = (0.0, float("inf"))
-    for each in sorted(found, key=lambda each: both[id(each)]):
-        best = both[id(each)][1] < last[1] or both[id(each)] == last
-        last = both[id(each)] if best else last
+    for each in sorted(found, key=_both):
+        best = _both(each)[1] < last[1] or _both(each) == last
+        last = _both(each) if best else last
         marked.append(each._replace(best=best))
     return marked
+
+
+def _both(candidate: Candidate) -> tuple[float, float]:
+    return candidate.outcome.replica_seconds, candidate.outcome.above_goal

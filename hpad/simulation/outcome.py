@@ -5,6 +5,8 @@ policies hold it back. The metrics of a turn show the time since the turn before
 count that was in force then. Durations are in seconds.
 """
 
+import itertools
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -73,6 +75,14 @@ def wanted(view: View, decision: Decision) -> int | None:
     return min(max(recommendation.replicas, view.min_replicas), view.max_replicas)
 
 
+def flaps(rescales: Sequence[SimulatedRescale], within: timedelta) -> int:
+    """Returns the number of rescales that come soon after one in the other direction."""
+    return sum(
+        (one.after > one.before) != (two.after > two.before) and two.at - one.at <= within
+        for one, two in itertools.pairwise(rescales)
+    )
+
+
 class OutcomeTally:
     """Adds up an outcome, turn by turn."""
 
@@ -80,7 +90,7 @@ class OutcomeTally:
         self._flap = flap
         self._rescales: list[SimulatedRescale] = []
         self._sums = dict.fromkeys(_SUMS, 0.0)
-        self._turns = self._flaps = 0
+        self._turns = 0
         self._range = (0, 0)
         self._last: tuple[datetime, int] | None = None
 
@@ -90,17 +100,10 @@ class OutcomeTally:
         self._close(now, target, view.max_replicas, 0 if more is None else more.replicas - more.wanted)
         self._turns += 1
         if after != before:
-            self._rescaled(SimulatedRescale(now, before, after, str(decision)))
+            self._rescales.append(SimulatedRescale(now, before, after, str(decision)))
         lowest, highest = (after, after) if self._last is None else self._range
         self._range = min(lowest, after), max(highest, after)
         self._last = now, after
-
-    def _rescaled(self, rescale: SimulatedRescale) -> None:
-        if self._rescales:
-            last = self._rescales[-1]
-            turned = (last.after > last.before) != (rescale.after > rescale.before)
-            self._flaps += turned and rescale.at - last.at <= self._flap
-        self._rescales.append(rescale)
 
     def _close(self, now: datetime, target: int | None, most: int, spare: int) -> None:
         """Adds the time since the last turn. Replicas that the HPA keeps as spare ones are not too many."""
@@ -126,7 +129,7 @@ class OutcomeTally:
         return SimulatedOutcome(
             turns=self._turns,
             rescales=tuple(self._rescales),
-            flaps=self._flaps,
+            flaps=flaps(self._rescales, self._flap),
             lowest=lowest,
             highest=highest,
             judged=True,

@@ -81,8 +81,7 @@ class SettingCandidate(NamedTuple):
     def applied(self, hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler | None:
         """Returns the HPA with the changes; None if that is no valid HPA, or the same one."""
         try:
-            made = [spec_changes.parse(f"{each.path}={json.dumps(each.after)}") for each in self.changes]
-            changed = spec_changes.applied(hpa, made, scale_to_zero=True)
+            changed = applied(hpa, self.changes)
         except ChangeError:
             return None
         return None if changed is hpa else changed
@@ -91,6 +90,12 @@ class SettingCandidate(NamedTuple):
         """Returns both together."""
         mends = tuple(dict.fromkeys((*self.mends, *other.mends)))
         return SettingCandidate((*self.changes, *other.changes), mends, f"{self.words} and {other.words}")
+
+
+def applied(hpa: HorizontalPodAutoscaler, changes: Sequence[SettingChange]) -> HorizontalPodAutoscaler:
+    """Returns the HPA with the changes, the same object if they change nothing. Raises ChangeError."""
+    made = [spec_changes.parse(f"{each.path}={json.dumps(each.after)}") for each in changes]
+    return spec_changes.applied(hpa, made, scale_to_zero=True)
 
 
 class Situation(NamedTuple):
