@@ -10,8 +10,7 @@ from hpad.api.text import quoted
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, VALUE, CompiledMetric, compiled_spec
 from hpad.simulation.advice.past import Column, MetricReading
 from hpad.simulation.advice.reading.answers import Answers
-from hpad.simulation.advice.reading.hpa_status import StatusReader, counted, merged, of_each
-from hpad.simulation.advice.reading.own_series import SOURCE, OwnSeriesReader
+from hpad.simulation.advice.reading.hpa_status import SOURCE, OwnSeriesReader, StatusReader, counted, merged, of_each
 from hpad.simulation.advice.reading.pod_usage import PodUsage
 from hpad.simulation.advice.reading.series import QueueExpressions, Series
 from hpad.simulation.backlog import Rates

@@ -17,9 +17,8 @@ from hpad.api.text import shown
 from hpad.engine.spec import compiled_spec
 from hpad.simulation.advice.past import HpaPast, MetricReading
 from hpad.simulation.advice.reading.answers import LESS, AnswerFolder, Answers
-from hpad.simulation.advice.reading.hpa_status import HpaStatus, StatusReader
+from hpad.simulation.advice.reading.hpa_status import HpaStatus, OwnSeriesReader, StatusReader
 from hpad.simulation.advice.reading.metric_values import MetricReader, MetricValues
-from hpad.simulation.advice.reading.own_series import OwnSeriesReader
 from hpad.simulation.advice.reading.series import DEFAULT, Series, SeriesLabels
 from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory, named
 from hpad.simulation.prometheus import QueriedPrometheus, QueryError, TimeGrid
