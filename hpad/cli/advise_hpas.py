@@ -2,7 +2,7 @@
 
 import argparse
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -33,6 +33,13 @@ class KnownHpas(NamedTuple):
     unread: Sequence[NotAssessed] = ()
     notes: Sequence[str] = ()
 
+    def kept(self, wanted: Callable[[Key], bool]) -> "KnownHpas":
+        """Returns those whose key is wanted."""
+        return self._replace(
+            hpas=[hpa for hpa in self.hpas if wanted(hpa.key)],
+            unread=[each for each in self.unread if wanted(each.key)],
+        )
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{fetch.NAMES} (default: all HPAs)")
@@ -62,9 +69,7 @@ def found(args: argparse.Namespace, settings: Settings, only: Collection[Key] | 
     known = from_files(args.filename, settings) if args.filename else asyncio.run(_listed(args, settings))
     known = _chosen(known, args)
     if only is not None:
-        return known._replace(
-            hpas=[hpa for hpa in known.hpas if hpa.key in only], unread=[one for one in known.unread if one.key in only]
-        )
+        return known.kept(only.__contains__)
     if not known.hpas and not known.unread:
         where = f" in namespace {args.namespace}" if args.namespace else ""
         raise Failure(f"there is no HPA{where}{''.join(f'; {note}' for note in known.notes)}")
@@ -160,13 +165,7 @@ def _chosen(known: KnownHpas, args: argparse.Namespace) -> KnownHpas:
     for text, name in zip(args.names, asked, strict=True):
         if not any(_names(name, key) for key in keys):
             raise Failure(f"there is no HPA {shown(text)}{meant(text, _forms(keys))}")
-
-    def kept(key: Key) -> bool:
-        return is_wanted(key, args.namespace, asked)
-
-    return known._replace(
-        hpas=[hpa for hpa in known.hpas if kept(hpa.key)], unread=[each for each in known.unread if kept(each.key)]
-    )
+    return known.kept(lambda key: is_wanted(key, args.namespace, asked))
 
 
 def is_wanted(key: Key, namespace: str | None, asked: Sequence[tuple[str, str, str]]) -> bool:

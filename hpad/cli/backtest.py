@@ -23,10 +23,11 @@ from hpad.records import replay
 from hpad.records.format import RecordingError, decode_scenario
 from hpad.records.spec_changes import Change, ChangeError
 from hpad.settings import Settings, SettingsError
-from hpad.simulation import backtest, figures, history
+from hpad.simulation import backtest, history
 from hpad.simulation.advice.reading.own_history import recorded_pasts
 from hpad.simulation.backtest import Candidate, Goal, Result
 from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory
+from hpad.simulation.outcome import verdict
 from hpad.simulation.past import PastLoad, PastModel, Runs, assumptions
 from hpad.simulation.report import BacktestReport, page, span_of
 from hpad.simulation.thinning import MetricChart, metric_charts
@@ -359,9 +360,9 @@ def _as_lines(report: BacktestReport) -> Iterator[Line]:
     yield BLANK
     outcomes = [(result.name, result.outcome) for result in results]
     yield from simulate_text.figures(outcomes, report.price)
-    if verdict := figures.verdict(outcomes):
+    if text := verdict(outcomes):
         yield BLANK
-        yield line(verdict)
+        yield line(text)
 
 
 def _rescales(result: Result) -> Iterator[Line]:

@@ -12,9 +12,8 @@ from hpad.cli import output
 from hpad.engine.budget import amount_text
 from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
 from hpad.engine.words import span
-from hpad.simulation.figures import FigureRow
-from hpad.simulation.figures import rows as figure_rows
-from hpad.simulation.outcome import SimulatedOutcome
+from hpad.simulation.outcome import FigureRow, SimulatedOutcome
+from hpad.simulation.outcome import rows as figure_rows
 from hpad.simulation.sharing import BudgetUse
 
 _WIDTH: Final = 11

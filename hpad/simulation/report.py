@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from hpad.simulation import charts, curves, figures
+from hpad.simulation import charts, outcome
 from hpad.simulation.backtest import Result
-from hpad.simulation.curves import ADVISED, MODELLED, RECORDED, ReplicaCurve
+from hpad.simulation.charts import ADVISED, MODELLED, RECORDED, ReplicaCurve
 from hpad.simulation.document import document, escaped, prose
 from hpad.simulation.history import REPLICAS, LoadHistory
 from hpad.simulation.thinning import MetricChart, Steps, steps, thinned
@@ -36,11 +36,11 @@ def _body(report: BacktestReport) -> Iterator[str]:
     first, last = span_of(report.results)
     times = f'<p class="soft">{_moment(first)} to {_moment(last)} UTC</p>'
     yield f"<header><h1>Backtest of {escaped(report.hpa)}</h1>{times}"
-    yield f'<p class="lead">{prose(figures.verdict(outcomes))}</p></header>\n<main>\n'
+    yield f'<p class="lead">{prose(outcome.verdict(outcomes))}</p></header>\n<main>\n'
     yield '<section class="card charts"><h2 class="spoken">Curves</h2>'
     span = first.timestamp(), last.timestamp()
-    yield from (curves.metric_chart(each, *span) for each in report.metrics)
-    yield curves.replica_chart(list(_curves(report.results, *span)), *span)
+    yield from (charts.metric_chart(each, *span) for each in report.metrics)
+    yield charts.replica_chart(list(_curves(report.results, *span)), *span)
     yield '</section>\n<section class="card"><h2>Figures</h2>'
     yield _figures(report)
     yield '</section>\n<section class="card"><h2>Assumptions</h2><dl class="facts">'
@@ -54,7 +54,7 @@ def _body(report: BacktestReport) -> Iterator[str]:
 
 
 def span_of(results: Sequence[Result]) -> tuple[datetime, datetime]:
-    """Returns the first and the last time of all curves."""
+    """Returns the first and the last time of all charts."""
     known = [result.curve for result in results if result.curve]
     return min(curve[0][0] for curve in known), max(curve[-1][0] for curve in known)
 
@@ -90,7 +90,7 @@ def _figures(report: BacktestReport) -> str:
     compared = len(outcomes) > 1
     heads += ['<th scope="col">difference</th>'] if compared else []
     rows = []
-    for row in figures.rows(report.price):
+    for row in outcome.rows(report.price):
         texts = [row.value(outcome) for outcome in outcomes]
         texts += [row.change(*outcomes[-2:])] if compared else []
         cells = "".join(f"<td>{text}</td>" for text in texts)

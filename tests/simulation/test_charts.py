@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpad.simulation import charts, curves
-from hpad.simulation.charts import COUNT_OF_REPLICAS, HEIGHT, ChartScale
-from hpad.simulation.curves import ADVISED, MODELLED, RECORDED, ReplicaCurve
+from hpad.simulation import charts
+from hpad.simulation.charts import ADVISED, COUNT_OF_REPLICAS, HEIGHT, MODELLED, RECORDED, ChartScale, ReplicaCurve
 from hpad.simulation.thinning import PARTS, PERCENT, VALUE_PARTS, MetricChart
 
 DAY = 86_400.0
@@ -70,7 +69,7 @@ def test_a_band_has_no_points_where_nothing_changes() -> None:
 
 def test_all_curves_have_one_scale() -> None:
     """The same count is at the same height in each curve, whatever else the curve has."""
-    drawn = curves.replica_chart(
+    drawn = charts.replica_chart(
         [
             ReplicaCurve(RECORDED, "recorded", [(0.0, 5), (DAY, 5)]),
             ReplicaCurve(MODELLED, "model", [(0.0, 5), (DAY / 2, 2), (DAY, 2)]),
@@ -88,10 +87,10 @@ def test_all_curves_have_one_scale() -> None:
 def test_a_far_maximum_is_said_and_does_not_flatten_the_curves() -> None:
     curve = ReplicaCurve(RECORDED, "recorded", [(0.0, 2), (DAY, 2)])
     low, high = [(0.0, 1), (DAY, 1)], [(0.0, 500), (DAY, 500)]
-    drawn = curves.replica_chart([curve], 0.0, DAY, low, high)
+    drawn = charts.replica_chart([curve], 0.0, DAY, low, high)
     assert "maximum <i>500, above the chart</i>" in drawn
     assert "<span>2</span>" in drawn
-    near = curves.replica_chart([curve], 0.0, DAY, low, [(0.0, 3), (DAY, 3)])
+    near = charts.replica_chart([curve], 0.0, DAY, low, [(0.0, 3), (DAY, 3)])
     assert "maximum <i>3</i>" in near
     assert "<span>3</span>" in near
 
@@ -99,7 +98,7 @@ def test_a_far_maximum_is_said_and_does_not_flatten_the_curves() -> None:
 def test_a_curve_that_changes_too_often_for_a_line_is_a_band() -> None:
     """The count is 2 and 4 in turn, and 3 in the middle of the day."""
     changes = [(60.0 * minute, 3 if 600 <= minute < 800 else 2 + minute % 2 * 2) for minute in range(1441)]
-    drawn = curves.replica_chart([ReplicaCurve(RECORDED, "recorded", changes)], 0.0, DAY)
+    drawn = charts.replica_chart([ReplicaCurve(RECORDED, "recorded", changes)], 0.0, DAY)
     found = re.search('class="recorded dense" d="M0 0l(.*?)z"', drawn)
     assert found is not None
     quarter, half, unit = HEIGHT // 4, HEIGHT // 2, PARTS // VALUE_PARTS
@@ -116,7 +115,7 @@ def test_a_load_without_values_says_so() -> None:
     metric = MetricChart(
         address="a<b", unit="count", goal=None, lowest=(None,) * VALUE_PARTS, highest=(None,) * VALUE_PARTS
     )
-    drawn = curves.metric_chart(metric, 0.0, DAY)
+    drawn = charts.metric_chart(metric, 0.0, DAY)
     assert "a&lt;b <i>no values</i>" in drawn
     assert "NaN" not in drawn
 

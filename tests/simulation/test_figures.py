@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hpad.simulation import figures
+from hpad.simulation import outcome as figures
 from hpad.simulation.outcome import SimulatedOutcome
 
 

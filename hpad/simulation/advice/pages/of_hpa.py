@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hpad.api.metadata import Key
-from hpad.simulation import curves
+from hpad.simulation import charts
 from hpad.simulation.advice import words
 from hpad.simulation.advice.assessment import (
     Advice,
@@ -20,7 +20,7 @@ from hpad.simulation.advice.assessment import (
 )
 from hpad.simulation.advice.past import MetricReading
 from hpad.simulation.advice.summary import severity
-from hpad.simulation.curves import ADVISED, MODELLED, RECORDED, ReplicaCurve
+from hpad.simulation.charts import ADVISED, MODELLED, RECORDED, ReplicaCurve
 from hpad.simulation.document import escaped, escaped_code, prose
 
 FINE: Final = "fine"
@@ -70,8 +70,8 @@ def _charts(chart: Chart | None) -> str:
         ReplicaCurve(MODELLED, "model, settings of now", chart.modelled),
         ReplicaCurve(ADVISED, "model, advised settings", chart.advised),
     )
-    metrics = "".join(curves.metric_chart(metric, *span) for metric in chart.metrics)
-    return metrics + curves.replica_chart(drawn, *span, chart.minimum, chart.maximum)
+    metrics = "".join(charts.metric_chart(metric, *span) for metric in chart.metrics)
+    return metrics + charts.replica_chart(drawn, *span, chart.minimum, chart.maximum)
 
 
 def _faults(each: Assessment) -> Iterator[str]:
