@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.engine import Workload, external, object_metric, one, pod, pods_metric, resource, series, used
+from support.rendered import part
 
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
 from hpad.api.sample import PodSample
@@ -79,6 +80,17 @@ def test_values_requests_and_readiness_of_other_pods_do_not_count() -> None:
     assert {(each.group, each.why) for each in left_out} == {
         ("ignored", "its labels are not role=stable (hpad.io/pods)")
     }
+
+
+def test_the_table_of_pods_says_why_the_others_do_not_count() -> None:
+    """Not that they have no request, which nothing looks at."""
+    web = canary(CPU, stable=1, canaries=1, annotations=STABLE)
+    web.reconcile(usage(web, 150, 900), after=15)
+    assert [" ".join(line.split()) for line in part(web, "Pods:")] == [
+        "POD GROUP VALUE REQUEST USED WHY",
+        "canary-0 ignored - - - its labels are not role=stable (hpad.io/pods)",
+        "stable-0 ready 150m 200m 75%",
+    ]
 
 
 @pytest.mark.parametrize("metric", [CPU, LATENCY])

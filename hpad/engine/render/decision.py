@@ -195,8 +195,11 @@ def _chosen(metric: MetricTrace) -> list[PodTrace]:
 
 
 def _lacks_request(metric: MetricTrace, pod: PodTrace) -> bool:
-    """Whether the metric fails, or would fail, because this pod has no request."""
-    return _is_utilization(metric) and pod.request is None and pod.group not in (LACKING, UNLISTED)
+    """Whether the metric fails, or would fail, because this pod has no request.
+
+    An ignored pod keeps the reason for that; if it has no request either, the error of the metric names it.
+    """
+    return _is_utilization(metric) and pod.request is None and pod.group not in (LACKING, UNLISTED, IGNORED)
 
 
 def _is_utilization(metric: MetricTrace) -> bool:

@@ -91,7 +91,8 @@ def _left_out(view: View, metric: CompiledMetric) -> Mapping[str, PodTrace]:
     _, lacking = divided(metric, pods, view.tunables)
     found = {pod.name: _lacking(view, metric, pod) for pod in lacking}
     if selector is not None:
-        chosen, why = {pod.name for pod in pods}, f"its labels are not {selector} ({controls.PODS})"
+        why = f"its labels are not {selector} ({controls.written(controls.PODS, view.hpa.kind)})"
+        chosen = {pod.name for pod in pods}
         others = [pod.name for pod in view.pods if pod.name not in chosen]
         found.update((name, PodTrace(name=name, group=IGNORED, why=why)) for name in others)
     return found
