@@ -198,7 +198,8 @@ What counts is `spec.replicas` of the targets. An HPA grows only into what the o
 priority first wants more, the others give that up in their next reconciles, and it grows in its own next one, about one
 sync period later than without a budget. An HPA that is paused, in shadow mode, yields, or cannot read its metrics keeps
 what it has, and the others share the rest. A target that was scaled by hand beyond its part is cut in its next
-reconcile, and the others do not grow before.
+reconcile, and the others do not grow before. After a start or a change of the leader, until the first reconcile of each
+other HPA, an HPA grows only as far as it could if those wanted their `maxReplicas`.
 
 Minima beyond the amount hold all the same. With an unknown budget, or where it is unknown what a replica costs, the HPA
 does not grow. The condition `WithinBudget` says both. A budget belongs to one hpad (its replicas share it); a deleted

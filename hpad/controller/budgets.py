@@ -44,17 +44,18 @@ class Grant(msgspec.Struct):
 class _Sharer(msgspec.Struct):
     """One HPA that shares a budget.
 
-    `member` is what it has and wants after its last turn here, None before the first. `fixed`: that turn decided
-    nothing, or may not write, so the HPA keeps what it has. `cost` is in millicores, 0 while it is unknown. `seen` is
-    spec.replicas as read or written last. `granted` is the count of a write under way, or of one that may have been
-    made, which counts until `unsure` (monotonic seconds). `shown` is `shown_of`, a `member`, as the others saw it last:
-    recordings share the object.
+    `met`: it had a turn here. `member` is what it has and wants after the last one that found its target. `fixed`:
+    that turn decided nothing, or may not write, so the HPA keeps what it has. `cost` is in millicores, 0 while it is
+    unknown. `seen` is spec.replicas as read or written last. `granted` is the count of a write under way, or of one
+    that may have been made, which counts until `unsure` (monotonic seconds). `shown` is `shown_of`, a `member`, as the
+    others saw it last: recordings share the object.
     """
 
     hpa: HorizontalPodAutoscaler
     budget: str
     priority: int
     member: BudgetMember | None = None
+    met: bool = False
     fixed: bool = False
     cost: int = 0
     seen: int = 0
@@ -151,9 +152,12 @@ class Budgets:
             known.cost = share.millicores([template])
 
     def note(self, done: Reconcile) -> None:
-        """Notes the busy pods that a scale-down has kept, which no budget takes, and the count of a shadow."""
+        """Notes a turn: the busy pods that a scale-down has kept, which no budget takes, and the count of a shadow."""
         known, decision = self._sharers.get(done.view.key), done.decision
-        if known is None or known.member is None:
+        if known is None:
+            return
+        known.met = True
+        if known.member is None:
             return
         if decision.spared is not None and decision.spared.held:
             known.member = replace(known.member, keeps=decision.spared.replicas)
@@ -259,5 +263,6 @@ class Budgets:
         status, pending = known.hpa.status, self._store.get(known.key).pending
         counts = (status.current_replicas, status.desired_replicas) if scale is None else ()
         held = max(*counts, 0 if pending is None else pending.to, 0)
-        low = known.hpa.spec.min_replicas
-        return BudgetMember(str(known.key), known.priority, 1 if low is None else low, held, held, known.cost)
+        low, most = known.hpa.spec.min_replicas, 0 if known.met else known.hpa.spec.max_replicas
+        minimum = 1 if low is None else low
+        return BudgetMember(str(known.key), known.priority, minimum, held, held, known.cost, may_want=most)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 REPLICAS: Final = "replicas"
 CORES: Final = "cores"
@@ -22,7 +23,8 @@ class BudgetMember(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, re
 
     `held` counts now: the larger one of spec.replicas and of what was granted and is not seen yet. `wants` is the count
     that its next write may set; `asks` the count that its metrics ask for, where policies let it grow in steps (0: the
-    same as `wants`). `keeps` are the replicas that no budget takes: those of a paused HPA, or busy ones.
+    same as `wants`). `keeps` are the replicas that no budget takes: those of a paused HPA, or busy ones. `may_want` is
+    the most that an HPA without a turn so far may turn out to want; 0 once that is known.
     """
 
     key: str
@@ -33,6 +35,7 @@ class BudgetMember(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, re
     cost: int
     asks: int = 0
     keeps: int = 0
+    may_want: int = 0
 
     @property
     def base(self) -> int:
@@ -67,6 +70,7 @@ class Budgeted(
 
     `amount`, and what the `others` (their number) hold and want, are texts such as `50 cores`. `error` says that the
     minima exceed the amount, or why the budget or the cost of a replica is unknown: then `allotment` is None.
+    `unknown` others have had no turn so far, and the HPA may have more than the allotment once they have.
     """
 
     budget: str
@@ -77,6 +81,7 @@ class Budgeted(
     others: int = 0
     others_hold: str = ""
     others_want: str = ""
+    unknown: int = 0
     reason: str = ""
     error: str = ""
 
@@ -86,11 +91,18 @@ class Budgeted(
         return self.replicas < self.wanted
 
     @property
+    def having(self) -> str:
+        """The allotment in words, and what it waits for."""
+        others = "HPA has" if self.unknown == 1 else "HPAs have"
+        waits = f" until {self.unknown} other {others} had a first reconcile" if self.unknown else ""
+        return f"{self.allotment} for it{waits}"
+
+    @property
     def holding(self) -> str:
         """The clause that says what the budget has for the HPA."""
         if self.allotment is None:
             return f"it is unknown what its budget {self.budget} has for it: {self.error}"
-        text = f"its budget {self.budget} ({self.amount}) has {self.allotment} for it"
+        text = f"its budget {self.budget} ({self.amount}) has {self.having}"
         waits = min(self.wanted, self.allotment) - self.replicas
         return f"{text}, and others still hold {waits} of them" if waits > 0 else text
 
@@ -170,10 +182,14 @@ def _rounded(found: dict[str, int], claims: Sequence[_Claim], left: int, weights
 
 
 class Room(NamedTuple):
-    """The largest count that a member may have now, and its allotment: what it has once others have shrunk."""
+    """The largest count that a member may have now, and its allotment: what it has once others have shrunk.
+
+    `unknown` members have had no turn so far, and make the allotment smaller than it is without their wants.
+    """
 
     now: int
     allotment: int
+    unknown: int = 0
 
 
 def allowed(shares: Shares, own: BudgetMember) -> Room:
@@ -183,13 +199,21 @@ def allowed(shares: Shares, own: BudgetMember) -> Room:
     the sum of all never exceeds the amount, also while another member still has to shrink. It never has to shrink
     below its allotment because others hold more than theirs, nor below its base. Where the minima together exceed the
     amount, each member may have its base.
+
+    Others without a turn so far want what they hold, so that they take nothing from `own`; and for a growth of `own`
+    they want all that they may, so that it does not grow into what they are about to claim.
     """
     members = (*shares.members, own)
-    allotment = shares_of(shares.amount, members)[own.key]
+    allotment, unknown = shares_of(shares.amount, members)[own.key], 0
     if minima(members) > shares.amount:
         return Room(allotment, allotment)
+    if waits := sum([each.may_want > 0 for each in shares.members]):
+        eager = [replace(each, wants=max(each.wants, each.may_want)) for each in shares.members]
+        least = max(shares_of(shares.amount, [*eager, own])[own.key], own.held)
+        if least < allotment:
+            allotment, unknown = least, waits
     free = shares.amount - sum([max(each.held, each.minimum) * each.cost for each in shares.members])
-    return Room(min(allotment, max(free // own.cost, own.held)), allotment)
+    return Room(min(allotment, max(free // own.cost, own.held)), allotment, unknown)
 
 
 def minima(members: Iterable[BudgetMember]) -> int:

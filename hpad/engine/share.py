@@ -100,6 +100,7 @@ def _budgeted(decision: Decision, own: BudgetMember, shares: Shares) -> Budgeted
         others=len(shares.members),
         others_hold=budget.amount_text(budget.held(shares.members), unit),
         others_want=budget.amount_text(budget.wanted(shares.members), unit),
+        unknown=room.unknown,
         reason=EXCEEDED if error else "",
         error=error,
     )

@@ -53,8 +53,8 @@ class SharedLedger:
         """Adds an HPA. `shares` has its budget, or says why it may not grow."""
         minimum = 1 if hpa.spec.min_replicas is None else hpa.spec.min_replicas
         cost = REPLICA if shares.unit == REPLICAS else share.millicores(workload.fleet.pods())
-        count = workload.fleet.count
-        member = BudgetMember(str(hpa.key), priority, minimum, count, count, cost)
+        count, most = workload.fleet.count, hpa.spec.max_replicas
+        member = BudgetMember(str(hpa.key), priority, minimum, count, count, cost, may_want=most)
         self._sharers[member.key] = _SimulatedSharer(shares, workload, member, cost)
         if not shares.error:
             use = self.uses.setdefault(shares.budget, BudgetUse(shares.budget, shares.unit, shares.amount))

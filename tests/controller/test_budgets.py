@@ -111,6 +111,39 @@ async def test_equals_share_and_come_to_rest() -> None:
 
 
 @in_virtual_time
+@pytest.mark.parametrize("others", [1, 3])
+async def test_at_the_start_none_grows_into_what_the_others_are_about_to_claim(others: int) -> None:
+    """The first one would have 19 replicas for one period, and be cut then."""
+    names = [f"hpa-{index}" for index in range(others + 1)]
+    world = World(*map(sharing, names))
+    world.wants(**dict.fromkeys(names, 25))
+    async with running(world):
+        await asyncio.sleep(100)
+    part = 20 // len(names)
+    assert world.cluster.scales == dict.fromkeys(names, part)
+    assert max(world.cluster.writes) == part
+
+
+@in_virtual_time
+async def test_at_the_start_a_target_that_does_not_exist_is_waited_for_in_one_period_only() -> None:
+    world = World(sharing("a"), sharing("lost"))
+    world.wants(a=19)
+    del world.cluster.scales["lost"]
+    async with running(world):
+        await asyncio.sleep(31)
+    assert world.cluster.scales["a"] == 19
+
+
+@in_virtual_time
+async def test_at_the_start_none_waits_while_there_is_enough_for_all() -> None:
+    world = World(sharing("a", maxReplicas=12), sharing("b", maxReplicas=8))
+    world.wants(a=12, b=1)
+    async with running(world):
+        await asyncio.sleep(15)
+    assert world.cluster.scales == {"a": 12, "b": 1}
+
+
+@in_virtual_time
 async def test_what_holds_a_count_is_said() -> None:
     world = World(sharing("a"), sharing("b"))
     world.wants(a=15, b=15)
@@ -146,10 +179,12 @@ async def test_a_refused_write_gives_its_grant_back() -> None:
 @in_virtual_time
 async def test_a_write_that_may_have_been_made_counts_until_that_is_known() -> None:
     world = World(sharing("a"), sharing("b"))
-    world.wants(a=15, b=1)
-    world.cluster.refusals = [errors.ApiError(0, "Timeout", "no answer")]
+    world.wants(a=1, b=1)
     async with running(world):
-        await asyncio.sleep(14)
+        await asyncio.sleep(15)
+        world.wants(a=15)
+        world.cluster.refusals = [errors.ApiError(0, "Timeout", "no answer")]
+        await asyncio.sleep(16)
         world.metrics.values["a"] = AdapterError("down")
         world.wants(b=18)
         await asyncio.sleep(40)

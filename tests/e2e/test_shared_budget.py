@@ -44,7 +44,7 @@ async def test_a_higher_priority_takes_over_and_no_write_exceeds_the_budget(worl
     sharing(world, "other")
     await world.hpad(budgets=(SharedBudget(name="gpu", replicas=20),))
     sums = noting(world, "low", "other")
-    await world.until(lambda: held("low", "other") == (10, 10))
+    await world.until(lambda: held("low", "other") == (10, 10) and sums[-1:] == [20])  # noted after the write
     # Both want 40 of 20, and keep what they have.
     written = len(sums)
     await world.periods(10)

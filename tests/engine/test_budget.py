@@ -133,3 +133,18 @@ def test_amounts_are_said_with_their_unit() -> None:
     assert [amount_text(each, "cores") for each in (0, 1000, 3500, 12_345_678)] == [
         "0 cores", "1 core", "3.5 cores", "12345.678 cores",
     ]  # fmt: skip
+
+
+def test_one_that_may_want_more_limits_a_growth_and_cuts_nothing() -> None:
+    new = _member("new", 2, held=2, may_want=50)
+    a = _member("a", 10, held=4)
+    assert allowed(Shares("gpu", 12 * REPLICA, members=(new,)), a) == (4, 4, 1)  # 2 of 12, and it has 4
+    assert allowed(Shares("gpu", 60 * REPLICA, members=(new,)), a) == (10, 10, 0)
+    known = replace(new, may_want=0)
+    assert allowed(Shares("gpu", 12 * REPLICA, members=(known,)), a) == (10, 10, 0)
+
+
+def test_one_of_a_lower_priority_that_may_want_more_limits_nothing() -> None:
+    new = _member("new", 2, held=2, may_want=50)
+    a = _member("a", 10, held=4, priority=1)
+    assert allowed(Shares("gpu", 12 * REPLICA, members=(new,)), a) == (10, 10, 0)

@@ -66,6 +66,17 @@ def test_an_allotment_that_others_still_hold_is_waited_for() -> None:
     assert str(decision).endswith("its budget gpu (20 replicas) has 7 for it, and others still hold 2 of them")
 
 
+def test_before_the_first_reconcile_of_another_it_is_said_what_is_waited_for() -> None:
+    web, other = workload(), BudgetMember("default/other", 0, 0, 5, 5, REPLICA, may_want=50)
+    decision = decided(web, 90, shared(20, members=(other,)))
+    had = "until 1 other HPA has had a first reconcile"
+    assert str(decision).endswith(f"its budget gpu (20 replicas) has 5 for it {had}")
+    row = next(each for each in web.trace.stages if each.stage == "budget")
+    assert row.text == f"gpu (20 replicas) has 5 for it {had}; 1 other HPA holds 5 replicas and wants 5 replicas"
+    first, *_ = web.outlook
+    assert first.text == "grows towards 9 once it is known what the others of the budget gpu want, within a sync period"
+
+
 def test_a_cut_waits_for_no_window_and_no_policy() -> None:
     web = workload(12, behavior={"scaleDown": {"stabilizationWindowSeconds": 3600, "selectPolicy": "Disabled"}})
     decision = decided(web, 120, shared(10, wants=8, priority=1))

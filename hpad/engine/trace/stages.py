@@ -152,7 +152,7 @@ def _budgeted(made: trace.Trace) -> _Words:
     assert found is not None
     if found.allotment is None:
         return f"{found.budget}: {found.error}", ()
-    text = f"{found.budget} ({found.amount}) has {found.allotment} for it"
+    text = f"{found.budget} ({found.amount}) has {found.having}"
     others = f"{found.others} other HPA{' holds' if found.others == 1 else 's hold'}"
     if found.others:
         text += f"; {others} {found.others_hold} and want{'s' if found.others == 1 else ''} {found.others_want}"
