@@ -227,7 +227,7 @@ def check_zero(settings: Settings, hpas: Iterable[HorizontalPodAutoscaler]) -> l
 
 
 def decode_hpas(items: Iterable[msgspec.Raw], form: hpas.Form = hpas.HPA) -> list[HorizontalPodAutoscaler]:
-    """Decodes HPAs of the API server; skips those that cannot be decoded."""
+    """Decodes HPAs, or Autoscalers, of the API server; skips those that cannot be decoded."""
     found = []
     for item in items:
         try:
@@ -235,11 +235,6 @@ def decode_hpas(items: Iterable[msgspec.Raw], form: hpas.Form = hpas.HPA) -> lis
         except watch.UNDECODABLE:
             continue
     return found
-
-
-def decode_autoscalers(items: Iterable[msgspec.Raw]) -> list[HorizontalPodAutoscaler]:
-    """Decodes Autoscalers of the API server; skips those that cannot be decoded."""
-    return decode_hpas(items, hpas.AUTOSCALER)
 
 
 def metric_queries(hpas: Iterable[HorizontalPodAutoscaler]) -> list[tuple[Key, Query]]:

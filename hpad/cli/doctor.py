@@ -24,6 +24,7 @@ from hpad.kube.access import Right, allowed
 from hpad.kube.auth import kubeconfig
 from hpad.kube.auth.credentials import ConfigError
 from hpad.kube.client import Client
+from hpad.kube.hpas import AUTOSCALER
 from hpad.settings import Settings, SettingsError
 from hpad.settings.model import AUTOSCALERS
 from hpad.store import configmaps
@@ -283,7 +284,8 @@ async def _check_hpas(api: client.Client, settings: Settings, installed: bool) -
         if installed:
             with contextlib.suppress(errors.ApiError):  # the rights are reported
                 autoscalers = await competing.listed_hpas(api, settings, paths.AUTOSCALERS)
-                hpas, count = [*hpas, *checks.decode_autoscalers(autoscalers)], count + len(autoscalers)
+                hpas += checks.decode_hpas(autoscalers, AUTOSCALER)
+                count += len(autoscalers)
     states = await competing.target_states(api, hpas)
     found += [*checks.check_zero(settings, hpas), *competing.check_asleep(settings, hpas, states, api.clock.now())]
     found += await competing.check_targets(api, settings, hpas, states)

@@ -49,19 +49,12 @@ async def gatherer(settings: Settings, make: plugins.Contexts) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def adapter(source: SourceSettings, make: plugins.Contexts) -> AsyncIterator[Adapter]:
-    """Builds the adapter of one source, and closes it at the end.
+async def adapter(source: SourceSettings, make: plugins.Contexts) -> AsyncIterator[tuple[Adapter, Redactor]]:
+    """Builds the adapter of one source, closes it at the end, and yields it with what removes the source's secrets.
 
     Raises AdapterError if it cannot be built or closed. Removes the source's secrets from an AdapterError that the
     block raises.
     """
-    async with redacted_adapter(source, make) as (built, _):
-        yield built
-
-
-@asynccontextmanager
-async def redacted_adapter(source: SourceSettings, make: plugins.Contexts) -> AsyncIterator[tuple[Adapter, Redactor]]:
-    """Builds the adapter of one source as `adapter` does, and yields it with what removes the source's secrets."""
     redactor = Redactor(source.settings)
     try:
         loaded = await plugins.load(source.adapter)

@@ -125,7 +125,7 @@ async def _answers(asked: Sequence[_Asked], make: plugins.Contexts, window: time
     found = {each.place: PastPromQL(problem=each.problem) for each in asked if each.problem}
     left, source = [each for each in asked if not each.problem], asked[0].request.source
     try:
-        async with offline.redacted_adapter(source, make) as (adapter, redactor):
+        async with offline.adapter(source, make) as (adapter, redactor):
             async for place, answer in _answered(adapter, left, make, window):
                 found[place] = msgspec.structs.replace(answer, problem=redactor(answer.problem))
     except AdapterError as error:

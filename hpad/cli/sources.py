@@ -110,7 +110,7 @@ async def _test(settings: Settings, args: argparse.Namespace) -> int:
 async def _explained(request: MetricRequest, make: plugins.Contexts) -> str | None:
     """Returns the query in the language of the source; None if the adapter fails (the answer then has the reason)."""
     try:
-        async with offline.adapter(request.source, make) as adapter:
+        async with offline.adapter(request.source, make) as (adapter, _):
             return await metric_request.explained(adapter, metric_request.for_hpa(adapter, request))
     except AdapterError:
         return None
