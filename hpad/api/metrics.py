@@ -40,11 +40,8 @@ class PodMetricsList(msgspec.Struct, frozen=True, gc=False):
     items: tuple[PodMetrics, ...] | None = ()
 
 
-class DescribedObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    kind: str = ""
-    namespace: str = ""
+class DescribedObject(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
-    api_version: str = ""
 
 
 class MetricValue(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -62,9 +59,7 @@ class MetricValueList(msgspec.Struct, frozen=True, gc=False):
 
 class ExternalMetricValue(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     metric_name: str = ""
-    metric_labels: dict[str, str] | None = None
     timestamp: Moment | None = None
-    window: int | None = msgspec.field(default=None, name="window")
     value: str | int | float = "0"
 
 

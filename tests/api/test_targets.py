@@ -84,11 +84,11 @@ def test_missing_is_never_zero(read: Any, message: str) -> None:
 
 
 def test_custom_and_external_values() -> None:
-    described = DescribedObject("Pod", "default", "a", "v1")
+    described = DescribedObject("a")
     sample = metrics.custom_pod_sample([MetricValue(described, WHEN, None, "2"), MetricValue(described, WHEN, 5, 3)])
     assert sample.values == {"a": PodValue(3000, WHEN, timedelta(seconds=5))}
     assert metrics.object_sample([MetricValue(described, WHEN, None, "1500m")]) == ObjectSample(1500, WHEN)
-    series = [ExternalMetricValue("q", None, WHEN, None, "1"), ExternalMetricValue("q", None, WHEN, None, "-2")]
+    series = [ExternalMetricValue("q", WHEN, "1"), ExternalMetricValue("q", WHEN, "-2")]
     assert metrics.external_sample(series) == ExternalSample((1000, -2000), WHEN)
-    series.insert(0, ExternalMetricValue("q", None, WHEN + timedelta(hours=1), None, "4"))
+    series.insert(0, ExternalMetricValue("q", WHEN + timedelta(hours=1), "4"))
     assert metrics.external_sample(series) == ExternalSample((4000, 1000, -2000), WHEN)

@@ -1,7 +1,8 @@
 """The metric policy and the fallback of a converted ScaledObject."""
 
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 from hpad.api.problem import Invalid, invalid, required
 from hpad.engine import fallback_policy
@@ -69,11 +70,11 @@ def set_policy(own: str, idle: int, conversion: Conversion, prefix: str, *, to_z
     In KEDA cpu and memory neither wake a target nor keep it awake: scale_handler.go: getScaledObjectState.
     """
     external = conversion.external()
-    asleep = own or _function("max", external)
+    asleep = own or _largest(external)
     others = [index for index in range(len(conversion.metrics)) if index not in modifiers.indices(asleep)]
     if idle:
         others.append(conversion.add_constant(f"{prefix}-minimum", idle, "spec.minReplicaCount"))
-    whole = _function("max", [asleep, *others]) if others else own
+    whole = _largest([asleep, *others]) if others else own
     if to_zero and others:
         whole = f"min({whole}, 1000*{asleep})"
     if whole and (own or (to_zero and others)):
@@ -83,9 +84,9 @@ def set_policy(own: str, idle: int, conversion: Conversion, prefix: str, *, to_z
         conversion.note_change("spec.triggers", f"cpu and memory {text}")
 
 
-def _function(name: str, parts: list[Any]) -> str:
+def _largest(parts: Sequence[str | int]) -> str:
     texts = [part if isinstance(part, str) else f"#{part}" for part in parts]
-    return texts[0] if len(texts) == 1 else f"{name}({', '.join(texts)})"
+    return texts[0] if len(texts) == 1 else f"max({', '.join(texts)})"
 
 
 # Carries over `spec.fallback` as `hpad.io/fallback`.
