@@ -12,10 +12,11 @@ is neither written nor complete. The lines, from which `crash_model` checks the 
 
     python -m e2e.crashing TIMELINE WORLD STORE SEED KILLS [gap=SECONDS] [lazy=1] [between=1] [trouble=any|full|...]
 
-TIMELINE has a scenario per line; their steps are taken in turn. STORE is memory, a path, or the URL of a cluster. Saves
-are awaited after each step, with `lazy` only before the next step of the HPA, as if saved once a period. With `between`
-children are killed between two turns only. The scenarios have different times, so the monotonic clock counts steps, and
-an HPA's next turn is planned for its next step.
+Without arguments it plays what each line of standard input asks for, a JSON array of them, and prints a line for each:
+the imports take longer than a run. TIMELINE has a scenario per line; their steps are taken in turn. STORE is memory, a
+path, or the URL of a cluster. Saves are awaited after each step, with `lazy` only before the next step of the HPA, as
+if saved once a period. With `between` children are killed between two turns only. The scenarios have different times,
+so the monotonic clock counts steps, and an HPA's next turn is planned for its next step.
 """
 
 import asyncio
@@ -293,7 +294,7 @@ def killed(child: int, reading: int, seen: Path, moments: int, seconds: float) -
 
 def main(
     timeline: Path, seen: Path, where: str, seed: int, kills: int, gap: timedelta, options: frozenset[str], kind: str
-) -> int:
+) -> None:
     state.caught_up = lambda memory, now: memory  # the clocks of steps and of seconds are unrelated here
     lazy, between = "lazy" in options, "between" in options
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
@@ -320,13 +321,16 @@ def main(
                 kept.write(f"b {json.dumps(born)}\n")
             ended = not killed(*fork(run), seen, -1 if lazy or between else moments, late)
             deaths += not ended
-    print(json.dumps({"deaths": deaths, "steps": len(plan)}))
-    return 0
+    print(json.dumps({"deaths": deaths, "steps": len(plan)}), flush=True)
+
+
+def run_line(timeline: str, seen: str, where: str, seed: str, kills: str, *more: str) -> None:
+    """Plays what a command line asks for."""
+    extra = dict(argument.split("=", 1) for argument in more)
+    gap = timedelta(seconds=float(extra.get("gap", 86400.0 * 365)))
+    main(Path(timeline), Path(seen), where, int(seed), int(kills), gap, frozenset(extra), extra.get("trouble", ""))
 
 
 if __name__ == "__main__":
-    timeline, seen, where, seed, kills, *more = sys.argv[1:]
-    extra = dict(argument.split("=", 1) for argument in more)
-    gap = timedelta(seconds=float(extra.get("gap", 86400.0 * 365)))
-    paths = (Path(timeline), Path(seen), where)
-    sys.exit(main(*paths, int(seed), int(kills), gap, frozenset(extra), extra.get("trouble", "")))
+    for arguments in [sys.argv[1:]] if len(sys.argv) > 1 else map(json.loads, sys.stdin):
+        run_line(*arguments)

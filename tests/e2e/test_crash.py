@@ -11,6 +11,7 @@ import json
 import os
 import random
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -78,21 +79,37 @@ def timeline(tmp_path: Path, vectors: Callable[[str], Iterator[dict[str, Any]]])
     return file
 
 
-async def play(timeline: Path, where: str, seed: int, kills: int, *extra: str) -> Run:
-    """Plays a timeline to its end, with a number of kills."""
-    run = Run(timeline, timeline.with_name("world"))
-    program = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "e2e.crashing", str(timeline), str(run.world), where, str(seed), str(kills), *extra,
-        stdout=asyncio.subprocess.PIPE, cwd=TESTS, env={**os.environ, "PYTHONHASHSEED": "0"},
-    )  # fmt: skip
-    try:
-        out, _ = await program.communicate()
-    except BaseException:
+class Player:
+    """A process that plays one timeline after the other."""
+
+    def __init__(self, program: "subprocess.Popen[str]") -> None:
+        self._program = program
+
+    async def play(self, timeline: Path, where: str, seed: int, kills: int, *extra: str) -> Run:
+        """Plays a timeline to its end, with a number of kills."""
+        run = Run(timeline, timeline.with_name("world"))
+        answer = await asyncio.to_thread(self._ask, str(timeline), str(run.world), where, str(seed), str(kills), *extra)
+        assert json.loads(answer)["deaths"] >= (kills if where != "memory" else 0)
+        return run
+
+    def _ask(self, *arguments: str) -> str:
+        assert self._program.stdin is not None
+        assert self._program.stdout is not None
+        self._program.stdin.write(json.dumps(arguments) + "\n")
+        self._program.stdin.flush()
+        answer = self._program.stdout.readline()
+        assert answer, "it has failed"
+        return answer
+
+
+@pytest.fixture(scope="module")
+def player() -> Iterator[Player]:
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-m", "e2e.crashing"]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=TESTS, env=environment, text=True) as program:
+        yield Player(program)
         program.kill()
-        raise
-    assert program.returncode == 0
-    assert json.loads(out)["deaths"] >= (kills if where != "memory" else 0)
-    return run
 
 
 def agree(run: Run) -> None:
@@ -114,39 +131,39 @@ def put_aside(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_killed_with_state_in_a_file(timeline: Path, tmp_path: Path, seed: int) -> None:
-    agree(await play(timeline, str(tmp_path / "history.db"), seed, KILLS, "between=1"))
+async def test_killed_with_state_in_a_file(player: Player, timeline: Path, tmp_path: Path, seed: int) -> None:
+    agree(await player.play(timeline, str(tmp_path / "history.db"), seed, KILLS, "between=1"))
     assert put_aside(tmp_path) == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_killed_at_any_moment(timeline: Path, tmp_path: Path, seed: int) -> None:
+async def test_killed_at_any_moment(player: Player, timeline: Path, tmp_path: Path, seed: int) -> None:
     """A turn that started and was not saved may have decided anything."""
-    careful(await play(timeline, str(tmp_path / "history.db"), seed, KILLS))
+    careful(await player.play(timeline, str(tmp_path / "history.db"), seed, KILLS))
     assert put_aside(tmp_path) == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_killed_with_state_in_the_cluster(timeline: Path, seed: int) -> None:
+async def test_killed_with_state_in_the_cluster(player: Player, timeline: Path, seed: int) -> None:
     async with Cluster(kubelet=False, controllers=False) as cluster:
-        agree(await play(timeline, cluster.url, seed, KILLS, "between=1"))
+        agree(await player.play(timeline, cluster.url, seed, KILLS, "between=1"))
         assert [configmap["metadata"]["name"] for configmap in cluster.list("configmaps")] == ["hpad-history-0"]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_a_kill_loses_one_turn_and_no_rescale(timeline: Path, tmp_path: Path, seed: int) -> None:
+async def test_a_kill_loses_one_turn_and_no_rescale(player: Player, timeline: Path, tmp_path: Path, seed: int) -> None:
     """Each HPA is saved once a period, and when it is rescaled."""
-    lost = careful(await play(timeline, str(tmp_path / "history.db"), seed, FEWER, "lazy=1")).lost
+    lost = careful(await player.play(timeline, str(tmp_path / "history.db"), seed, FEWER, "lazy=1")).lost
     assert max(loss.recent for loss in lost) == 1
     assert not any(loss.rescales for loss in lost)
 
 
-async def test_without_a_persistent_store_decisions_differ(timeline: Path, tmp_path: Path) -> None:
+async def test_without_a_persistent_store_decisions_differ(player: Player, timeline: Path, tmp_path: Path) -> None:
     """This shows that the other tests can fail; a run without kills agrees with the vectors."""
-    run = await play(timeline, "memory", SEEDS[0], 25)
+    run = await player.play(timeline, "memory", SEEDS[0], 25)
     assert run.writes != run.expected
     run.world.unlink()
-    calm = await play(timeline, "memory", SEEDS[0], 0)
+    calm = await player.play(timeline, "memory", SEEDS[0], 0)
     assert calm.writes == calm.expected
     assert len(calm.writes) > 50
     assert len(calm.results) == crashing.LONG
@@ -154,23 +171,25 @@ async def test_without_a_persistent_store_decisions_differ(timeline: Path, tmp_p
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("trouble", os.environ.get("HPAD_CRASH_TROUBLES", "any").split())
-async def test_killed_while_the_file_has_a_fault(timeline: Path, tmp_path: Path, trouble: str, seed: int) -> None:
+async def test_killed_while_the_file_has_a_fault(
+    player: Player, timeline: Path, tmp_path: Path, trouble: str, seed: int
+) -> None:
     """Each run of a child has one fault: a full disk, a file that is truncated, damaged, lost, locked, deleted, newer
     or read-only, or a step of the clock.
     """
     assert trouble in ("any", *crash_troubles.ALL)
     gap = GAPS[seed % 2]
     where = str(tmp_path / "state" / "history.db")
-    run = await play(timeline, where, seed, FEWER, "lazy=1", f"gap={gap}", f"trouble={trouble}")
+    run = await player.play(timeline, where, seed, FEWER, "lazy=1", f"gap={gap}", f"trouble={trouble}")
     assert any(loss.turns > 1 for loss in run.checked(timedelta(seconds=gap)).lost)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_killed_while_the_cluster_rejects_writes(timeline: Path, seed: int) -> None:
+async def test_killed_while_the_cluster_rejects_writes(player: Player, timeline: Path, seed: int) -> None:
     gap = GAPS[seed % 2]
     async with Cluster(kubelet=False, controllers=False) as cluster:
         cluster.faults.rules.append(Spells(random.Random(seed)))
-        run = await play(timeline, cluster.url, seed, FEWER, "lazy=1", f"gap={gap}")
+        run = await player.play(timeline, cluster.url, seed, FEWER, "lazy=1", f"gap={gap}")
         assert cluster.list("configmaps")
     assert any(loss.turns > 1 for loss in careful(run, timedelta(seconds=gap)).lost)
 

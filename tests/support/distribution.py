@@ -21,7 +21,6 @@ TOGETHER: Final[Mapping[str, str]] = {
 APART: Final = (
     "tests/conformance/",
     "tests/controller/test_early",
-    "tests/e2e/test_crash.py",
     "tests/fuzz/",
     "tests/lab/demo/test_demo.py",
     "tests/lab/demo/test_show.py",
