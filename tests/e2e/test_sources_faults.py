@@ -20,11 +20,13 @@ from hpad import settings, testing
 from hpad.adapter import AdapterError, ExternalSample
 from hpad.api.metadata import Key
 from hpad.engine import fallback_policy
+from hpad.lab.cluster.resources import DEPLOYMENTS
 from hpad.sources.manager import Gatherer
 from hpad.sources.plugins import Contexts
 
 SECRET = "hunter22-t0ken"
-MANY = 40
+MANY = 20
+"""Of each half: more than there are workers."""
 PATIENT = 40.0
 """Timeout in seconds of a healthy source on a busy machine."""
 METRIC = {"http-json": "depth", "prometheus": "depth", "rabbitmq": "queue_messages"}
@@ -90,7 +92,8 @@ async def two_halves(world: Any, kind: str, **more: Any) -> AsyncIterator[tuple[
 
 
 def counts(world: Any, name: str) -> set[int]:
-    return {world.replicas("deployments", f"{name}-{number}") for number in range(MANY)}
+    deployments = world.cluster.store.objects(DEPLOYMENTS)
+    return {each["spec"]["replicas"] for each in deployments if each["metadata"]["name"].startswith(f"{name}-")}
 
 
 @pytest.mark.parametrize("kind", ["hang", "503"])
