@@ -19,6 +19,13 @@ def attempt(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -
         return error
 
 
+def or_raise(answer: T | AdapterError) -> T:
+    """Returns the answer; raises it if it is an error, as `attempt` and `or_error` return it."""
+    if isinstance(answer, AdapterError):
+        raise answer
+    return answer
+
+
 def labels(query: Query, needed: Collection[str], optional: Collection[str] = ()) -> dict[str, str]:
     """Returns the labels of the selector with their values; raises AdapterError unless they are those of the metric."""
     terms = query.selector.requirements if query.selector is not None else ()

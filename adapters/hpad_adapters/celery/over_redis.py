@@ -21,6 +21,7 @@ from hpad_adapters.celery.wanted import HEAD_AGE, TASKS, TO_CLEAR, UNACKED, WAIT
 from hpad_adapters.celery.workers import CeleryWorkers, Said
 from hpad_adapters.clearing.workers import LEAST
 from hpad_adapters.redis_servers import RedisRequest, Reply, ReplyError, ServerError, servers
+from hpad_adapters.selection import or_raise
 
 _NAMED = 3
 _NO_RATES = (
@@ -151,9 +152,7 @@ class OverRedis:
 
         Redis hands them out again after the visibility timeout, if a worker is there to ask. Raises AdapterError.
         """
-        if isinstance(found, AdapterError):
-            raise found
-        return LEAST if found.count(self._queues(wanted), every=False) else 0.0
+        return LEAST if or_raise(found).count(self._queues(wanted), every=False) else 0.0
 
     def _head_age(self, wanted: WantedTasks, replies: Replies) -> float:
         """Returns the age of the oldest waiting task, 0.0 if none waits; raises AdapterError."""
@@ -169,9 +168,7 @@ class OverRedis:
         waiting = sum(self._waiting(queue, replies) for queue in self._queues(wanted))
         if wanted.query.name == WAITING:
             return waiting
-        if isinstance(found, AdapterError):
-            raise found
-        held = found.count(self._queues(wanted), every=self._settings.known <= set(self._queues(wanted)))
+        held = or_raise(found).count(self._queues(wanted), every=self._settings.known <= set(self._queues(wanted)))
         return held if wanted.query.name == UNACKED else waiting + held
 
     def _waiting(self, queue: str, replies: Replies) -> int:
@@ -216,9 +213,7 @@ def _size(key: str, expected: str, replies: list[Reply] | AdapterError) -> int:
 
 def _checked(key: str, expected: str, replies: list[Reply] | AdapterError, absent: Reply) -> Reply:
     """Returns the reply behind that to TYPE, `absent` where there is no key; raises AdapterError for another type."""
-    if isinstance(replies, AdapterError):
-        raise replies
-    kind, found = replies
+    kind, found = or_raise(replies)
     if isinstance(kind, ReplyError):
         raise AdapterError(f"TYPE of the key {shown(key)}: {kind}")
     if kind == "none":  # Redis removes a list or hash with its last element

@@ -18,6 +18,7 @@ import msgspec
 from hpad.adapter import AdapterError, shown
 from hpad_adapters.celery.settings import RedisBroker
 from hpad_adapters.redis_servers import AnyRedis, RedisRequest, Reply, ReplyError
+from hpad_adapters.selection import or_raise
 
 Replies = Mapping[RedisRequest, list[Reply] | AdapterError]
 _WILDCARD = re.compile(r"[*#]")
@@ -52,9 +53,7 @@ class Bindings:
         found = []
         for exchange in exchanges:
             request = _request(self._broker.bindings(exchange))
-            members = replies[request]
-            if isinstance(members, AdapterError):
-                raise members
+            members = or_raise(replies[request])
             found += [self._binding(exchange, member) for member in _members(request.key, members[0])]
         return found
 
@@ -209,9 +208,7 @@ async def _sources(servers: AnyRedis, key: str, size: int) -> tuple[Counter[Sour
 async def _step(servers: AnyRedis, key: str, cursor: str, count: int) -> tuple[str, dict[str, str]]:
     """Returns the next cursor, "0" at the end, and some entries by their tags; raises AdapterError."""
     [answer] = await servers.ask([RedisRequest(key, (("HSCAN", key, cursor, "COUNT", str(count)),))])
-    if isinstance(answer, AdapterError):
-        raise answer
-    match answer:
+    match or_raise(answer):
         case [[str() as following, list() as flat]] if len(flat) % 2 == 0 and _are_texts(flat):
             texts = [each for each in flat if isinstance(each, str)]
             return following, dict(zip(texts[::2], texts[1::2], strict=True))

@@ -20,6 +20,7 @@ from hpad.adapter_http import TlsOptions, read_secrets
 from hpad_adapters import extras
 from hpad_adapters.celery.settings import RedisBroker, Settings
 from hpad_adapters.redis_servers import AnyRedis, servers
+from hpad_adapters.selection import or_raise
 
 SHARED = 1.0
 """Seconds for which what the workers say serves further queries."""
@@ -246,10 +247,7 @@ class CeleryWorkers:
             now = self._clock.monotonic()
             if self._last is None or now - self._last[0] > oldest:
                 self._last = now, await or_error(self._asked())
-            found = self._last[1]
-        if isinstance(found, AdapterError):
-            raise found
-        return found
+            return or_raise(self._last[1])
 
     async def aclose(self) -> None:
         """Stops an asking, and waits a moment for its thread."""

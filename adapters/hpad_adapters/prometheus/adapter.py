@@ -96,14 +96,11 @@ class Prometheus:
             self._rules = await asyncio.to_thread(self._compiled)
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        """Returns one answer per query.
+        """Returns one answer per query; raises AdapterError for a wrong rule.
 
         Sends one request per rule and namespace if the PromQL allows it, else one per query.
         """
-        try:
-            await self.prepare()
-        except AdapterError as error:
-            return [error] * len(queries)
+        await self.prepare()
         distinct = dict.fromkeys(queries)
         names = await _pod_names(self._context.api, (query for query in distinct if self._needs_pods(query)))
         made = {query: await or_error(self._entry(query, names)) for query in distinct}

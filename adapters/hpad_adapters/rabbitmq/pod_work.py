@@ -22,6 +22,7 @@ from hpad_adapters.rabbitmq.plugin_queues import Auto, PluginQueues
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, ValueReader
+from hpad_adapters.selection import or_raise
 
 _CONNECTIONS = msgspec.json.Decoder(list[ListedConnection])
 _OTHERS = (
@@ -106,18 +107,11 @@ class PodWork:
         counted: _Counted | AdapterError | None,
         members: Sequence[Member],
     ) -> PodSample:
-        if isinstance(plan, AdapterError):
-            raise plan
-        if isinstance(counted, AdapterError):
-            raise counted
-        here = [] if counted is not None else [seen[vhost] for vhost in plan.vhosts]
-        for each in here:
-            if isinstance(each, AdapterError):
-                raise each
-        total = await self._unacknowledged(plan)
+        plan = or_raise(plan)
         if counted is not None:
-            return self._by_count(plan, counted, total, members)
-        return self._by_consumers(plan, [each for each in here if isinstance(each, Seen)], total, members)
+            return self._by_count(plan, or_raise(counted), await self._unacknowledged(plan), members)
+        here = [or_raise(seen[vhost]) for vhost in plan.vhosts]
+        return self._by_consumers(plan, here, await self._unacknowledged(plan), members)
 
     async def _unacknowledged(self, plan: QueueQuery) -> int:
         """Returns the unacknowledged messages of the plan's queues; raises AdapterError if a number is unknown."""
