@@ -39,6 +39,12 @@ class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         """The options of TLS."""
         return TlsOptions.of(self)
 
+    @property
+    def unused_tls_error(self) -> str:
+        """The error of the first field that has no effect without TLS, as "field: text"; "" if there is none."""
+        unused = next((name for name in ("ca", "cert", "insecure") if getattr(self, name)), "")
+        return f"{unused}: has an effect with tls: true only" if unused else ""
+
 
 class LoginSettings(TlsSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A user and its password, and TLS. A subclass names the fields in its docstring."""

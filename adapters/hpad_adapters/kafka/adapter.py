@@ -1,6 +1,7 @@
 """The adapter `kafka`: how many messages the consumers of a group have not read yet."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -91,7 +92,7 @@ class Kafka:
         )
 
     async def _read(self, wanted: Sequence[WantedLag]) -> list[Answer]:
-        async with self._client.KafkaCluster(self._servers, await self._login()) as cluster:
+        with contextlib.closing(self._client.KafkaCluster(self._servers, await self._login())) as cluster:
             await cluster.bootstrap()
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(or_error(self._sample(cluster, each))) for each in wanted]

@@ -8,8 +8,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from aiokafka import errors
 from aiokafka.abc import AbstractTokenProvider
@@ -115,7 +114,7 @@ class Topics(NamedTuple):
 
 
 class KafkaCluster:
-    """The connections of one batch; `async with` closes them. Methods raise AdapterError."""
+    """The connections of one batch. Methods raise AdapterError."""
 
     def __init__(self, servers: list[Address], login: Login) -> None:
         self._servers = servers
@@ -123,12 +122,8 @@ class KafkaCluster:
         self._open: dict[Address, asyncio.Task[_Connection]] = {}
         self._first: Address | None = None
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Closes the connections."""
         for task in self._open.values():
             if task.done() and not task.cancelled() and task.exception() is None:
                 task.result().close()

@@ -107,10 +107,7 @@ class KafkaSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_o
     def __post_init__(self) -> None:
         errors = [self.tls_options.error, secret_error(self, "password"), self._login_error(), *self._server_errors()]
         errors.append(trusted_hosts_error(self.trusted_hosts))
-        unused = [name for name in ("ca", "cert", "insecure") if getattr(self, name)]
-        if unused and not self.tls:
-            errors.append(f"{unused[0]}: has an effect with tls: true only")
-        refuse(*errors)
+        refuse(*errors, "" if self.tls else self.unused_tls_error)
 
     def __repr__(self) -> str:
         return f"KafkaSettings(bootstrap_servers={self.bootstrap_servers!r}, …)"

@@ -5,6 +5,7 @@ chosen.
 """
 
 import asyncio
+import contextlib
 import math
 import urllib.parse
 from collections.abc import Awaitable, Callable, Sequence
@@ -60,9 +61,7 @@ class KedaExternalSettings(TlsSettings, frozen=True, forbid_unknown_fields=True,
         errors = [self.tls_options.error]
         if _address(self.address) is None:
             errors.append(f'address: {shown(self.address)} is not of the form "scaler.namespace:9090"')
-        unused = [name for name in ("ca", "cert", "insecure") if getattr(self, name)]
-        if unused and not self.tls:
-            errors.append(f"{unused[0]}: has an effect with tls: true only")
+        errors.append("" if self.tls else self.unused_tls_error)
         refuse(*errors)
 
 
@@ -100,8 +99,9 @@ class KedaExternal:
             async with limit:
                 return await self._sample(calls, query)
 
-        async with self._calls(*self._at, tls, self._settings.server_name) as calls, asyncio.TaskGroup() as group:
-            tasks = [group.create_task(or_error(one(calls, query))) for query in queries]
+        with contextlib.closing(self._calls(*self._at, tls, self._settings.server_name)) as calls:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(or_error(one(calls, query))) for query in queries]
         return [task.result() for task in tasks]
 
     def group(self, query: Query) -> str:

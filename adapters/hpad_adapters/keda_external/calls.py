@@ -1,8 +1,7 @@
 """gRPC calls by grpclib, in one connection per batch that is closed once it has sent too much."""
 
 import ssl
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.config import Configuration
@@ -108,7 +107,7 @@ class _Channel(Channel):
 
 
 class Calls:
-    """The calls of one batch to one scaler; `async with` closes their connection."""
+    """The calls of one batch to one scaler."""
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, server_name: str = "") -> None:
         if tls is not None:
@@ -116,12 +115,8 @@ class Calls:
         configuration = Configuration(ssl_target_name_override=server_name or None)
         self._channel = _Channel(host, port, codec=_Bytes(), ssl=tls, config=configuration)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Closes their connection."""
         self._channel.close()
 
     async def call(self, method: str, request: bytes) -> bytes:
