@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import structlog
-from support import virtual_time
+from support import environment, virtual_time
 from support.client_go_elector import Original
 from support.lease_candidates import Candidate, Server, odd
 from support.virtual_time import in_virtual_time, now, until
@@ -265,7 +265,7 @@ def trouble(dice: random.Random, server: Server, candidates: Sequence[Candidate 
 @pytest.mark.parametrize(
     "kinds", [(Candidate, Candidate, Candidate), (Candidate, Original, Original)], ids=["ours", "mixed"]
 )
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5 * environment.EFFORT))
 @in_virtual_time
 async def test_there_are_never_two_leaders_and_soon_one_again(
     seed: int, kinds: tuple[type[Candidate] | type[Original], ...]

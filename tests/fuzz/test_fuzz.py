@@ -1,4 +1,4 @@
-"""A short fuzzing run: the seeds, the inputs that once showed a bug, and 200 mutations of them, always the same.
+"""A short fuzzing run: the seeds, the inputs that once showed a bug, and 100 mutations of them, always the same.
 
 `make fuzz` tries millions, guided by coverage.
 """
@@ -9,7 +9,7 @@ import pytest
 
 from tools.fuzz import budget, mutation, targets
 
-MUTATIONS = 200
+MUTATIONS = 100
 SLOW_MACHINE = 10.0
 """Factor of the budget of CPU time, so that the test passes on a slow machine."""
 

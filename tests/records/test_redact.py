@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support import environment
 from support.controller import Bench, annotated, hpa
 from support.replays import scenario, step
 from support.virtual_time import in_virtual_time
@@ -28,7 +29,7 @@ def rows(name: str, every: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["reconcile.jsonl.gz", "timeline.jsonl.gz"])
 def test_recorded_scenarios_give_the_same_results_without_their_names(name: str) -> None:
-    for row in rows(name, 40 if name.startswith("reconcile") else 10):
+    for row in rows(name, environment.every(120 if name.startswith("reconcile") else 30)):
         redaction = Redaction()
         redaction.collect(row)
         redacted = redaction.redact(row, "one")

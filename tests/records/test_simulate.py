@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from support import environment
 from support.replays import scenario, step
 
 from hpad.api import hpa as v2
@@ -41,7 +42,8 @@ def as_recorded(row: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize("name", ["reconcile", "timeline"])
 def test_recorded_values_give_the_recorded_decisions(vectors: Vectors, name: str) -> None:
     total = 0
-    for row in islice(vectors(name), 0, None, 8):  # what differs from a replay depends on the step, not on its numbers
+    # What differs from a replay depends on the step, not on its numbers.
+    for row in islice(vectors(name), 0, None, environment.every(16)):
         turns = simulated(row, *as_recorded(row))
         total += len(turns)
         for turn in turns:

@@ -11,11 +11,12 @@ in replica-seconds from the spike until three goals after it. `spike` is the num
 import math
 
 import pytest
+from support import environment
 from support.spikes import Spike, played
 
 from hpad.simulation.queue import EXPONENTIAL, LOGNORMAL
 
-SEEDS = range(1, 9)
+SEEDS = range(1, 1 + 3 * environment.EFFORT)
 
 
 SPIKES = {

@@ -15,6 +15,7 @@ _HIDING: Final = str(Path(__file__).with_name("hiding"))
 """A folder of modules that hide what hpad does not need from the processes that tests start."""
 
 OURS = (
+    "HPAD_EFFORT",
     "HPAD_NO_SKIPS",
     "HPAD_TEST_CELERY",
     "HPAD_TEST_CELERY_REPORT",
@@ -26,6 +27,8 @@ OURS = (
     "HPAD_TEST_RABBITMQ",
 )
 """Variables for developers; see CONTRIBUTING.md."""
+EFFORT: Final = int(os.environ.get("HPAD_EFFORT", "1"))
+"""How many times as many seeds and generated inputs some tests try; `make soak` sets it."""
 _READ = (
     "HPAD_", "KUBECONFIG", "KUBECTL_", "KUBERNETES_", "DISABLE_HTTP2",
     "NOTIFY_SOCKET", "WATCHDOG_", "JOURNAL_STREAM", "INVOCATION_ID", "LISTEN_", "MEMORY_PRESSURE_", "STATE_DIRECTORY",
@@ -48,3 +51,8 @@ def settle(environ: MutableMapping[str, str]) -> None:
     environ["NO_PROXY"] = environ["no_proxy"] = "127.0.0.1,localhost,::1"
     environ["SSL_CERT_FILE"] = os.devnull
     environ["PYTHONPATH"] = _HIDING
+
+
+def every(step: int) -> int:
+    """Returns the step at which a test takes recordings: the given one, or a smaller one with HPAD_EFFORT."""
+    return max(1, step // EFFORT)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from hypothesis import assume, event, settings
 from hypothesis import strategies as st
+from support import environment
 from support.engine import START, Workload, container, external, object_metric, pod, pods_metric, resource, series, used
 
 from hpad.api.pod import ContainerRequests, Pod
@@ -25,7 +26,7 @@ from hpad.engine.outlook.types import (
 )
 from hpad.engine.view import Gates
 
-EXAMPLES = settings(max_examples=300, deadline=None)
+EXAMPLES = settings(max_examples=80 * environment.EFFORT, deadline=None)
 MOMENT = timedelta(microseconds=1)
 LONG = 2400
 """Seconds after which each window and period of these tests is over."""

@@ -68,8 +68,8 @@ def _http(source: str) -> Iterator[tuple[str, bytes]]:
     yield "many redirects", b"HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     yield "many levels", _with_length(b"[" * 500_000)
     begin, end = _LISTS[_SAME.get(source, source)]
-    yield "many elements", _with_length(begin + b",".join([b"{}"] * 3_000_000) + end)
-    yield "many numbers", _with_length(begin + b",".join([b"1"] * 400_000) + end)
+    yield "many elements", _with_length(begin + b"{}" + b",{}" * 2_999_999 + end)
+    yield "many numbers", _with_length(begin + b"1" + b",1" * 399_999 + end)
     for name, number in NUMBERS.items():
         body = BODIES[_SAME.get(source, source)].replace(b"N", number).replace(b"T", _TIME)
         yield name, _with_length(body)
