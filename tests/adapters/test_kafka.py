@@ -7,7 +7,7 @@ import pytest
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample, Query
-from hpad_adapters.kafka import Kafka, lag
+from hpad_adapters.kafka import Kafka, adapter
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="needs confluent-kafka")
 pytest.importorskip("aiokafka", reason="needs the extra kafka")
@@ -142,7 +142,7 @@ async def test_a_topic_that_does_not_exist_is_not_created(cluster: MockCluster) 
 
 
 def test_the_memory_of_standing_offsets_is_bounded() -> None:
-    persistent = lag.Persistent(limit=2)
+    persistent = adapter.PersistentLags(limit=2)
     assert [persistent.age("g", ("t", number), 5, 10.0) for number in range(3)] == [0, 0, 0]
     assert persistent.age("g", ("t", 2), 5, 12.0) == 2
     assert persistent.age("g", ("t", 2), 6, 13.0) == 0
@@ -150,10 +150,10 @@ def test_the_memory_of_standing_offsets_is_bounded() -> None:
 
 
 def test_messages_that_retention_has_deleted_do_not_count() -> None:
-    rules = lag.LagRules("error", False, 0, False)
-    assert lag.of_partition("g", ("t", 0), lag.Offsets(committed=2, first=8, end=10), rules) == 2
+    rules = adapter.LagRules("error", False, 0, False)
+    assert adapter.lag_of("g", ("t", 0), adapter.Offsets(committed=2, first=8, end=10), rules) == 2
     with pytest.raises(AdapterError, match="was the topic created anew"):
-        lag.of_partition("g", ("t", 0), lag.Offsets(committed=11, first=0, end=10), rules)
+        adapter.lag_of("g", ("t", 0), adapter.Offsets(committed=11, first=0, end=10), rules)
 
 
 async def test_an_autoscaler_brings_a_metric_along(cluster: MockCluster) -> None:

@@ -9,12 +9,30 @@ from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample
 from hpad.adapter_http import Http, Tls, read_secrets
 from hpad_adapters import extras
 from hpad_adapters.credentials import Trust
-from hpad_adapters.kafka import lag
-from hpad_adapters.kafka.settings import KafkaSettings, Metric
+from hpad_adapters.kafka.settings import KafkaSettings, Metric, Partition, Policy
 from hpad_adapters.selection import attempt, labels, no_metric
 
 LAG = "kafka_lag"
 _FROM_SELECTOR = Metric()
+NO_OFFSET = -1
+"""The committed offset of a partition without one."""
+
+
+class LagRules(NamedTuple):
+    """What counts: the policies of the metric and, of a limit, the threshold (0: no limit)."""
+
+    policy: Policy
+    zero_on_invalid: bool
+    threshold: float
+    only_with_lag: bool
+
+
+class Offsets(NamedTuple):
+    """The offsets of one partition: committed by the group (NO_OFFSET without one), its first and its end."""
+
+    committed: int
+    first: int
+    end: int
 
 
 class WantedLag(NamedTuple):
@@ -23,7 +41,7 @@ class WantedLag(NamedTuple):
     group: str
     topics: tuple[str, ...]
     numbers: frozenset[int] | None
-    rules: lag.LagRules
+    rules: LagRules
     persistent_seconds: float
 
 
@@ -52,7 +70,7 @@ class Kafka:
         verified = settings.tls and not settings.insecure
         self._trust = Trust(settings.servers(), settings.trusted_hosts, verified=verified)
         self._http = Http(context, settings.http_options())
-        self._persistent = lag.Persistent()
+        self._persistent = PersistentLags()
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a sample or an error per query; raises AdapterError if no bootstrap server answers."""
@@ -82,7 +100,7 @@ class Kafka:
             metric.group or by_label["group"],
             tuple(metric.topics) or ((by_label["topic"],) if "topic" in by_label else ()),
             metric.partitions(),
-            lag.LagRules(
+            LagRules(
                 policy,
                 source.scale_to_zero_on_invalid_offset if zero is None else zero,
                 threshold,
@@ -120,14 +138,14 @@ class Kafka:
         for partition in leaders:
             if partition not in committed or partition not in ends or partition not in firsts:
                 raise AdapterError(f'Kafka left out partition {partition[1]} of topic "{partition[0]}"')
-            offsets = lag.Offsets(committed[partition], firsts[partition], ends[partition])
-            lags[partition] = lag.of_partition(wanted.group, partition, offsets, wanted.rules)
+            offsets = Offsets(committed[partition], firsts[partition], ends[partition])
+            lags[partition] = lag_of(wanted.group, partition, offsets, wanted.rules)
         value = self._without_persistent(wanted, lags, committed) if wanted.persistent_seconds else lags
-        total = lag.total(value, wanted.rules)
+        total = total_lag(value, wanted.rules)
         # A group whose whole lag is persistent still has work: its target is not to be scaled to zero.
         return ExternalSample((round((total or min(1, sum(lags.values()))) * 1000),), self._clock.now())
 
-    def _chosen(self, wanted: WantedLag, topics: Any, committed: Mapping[lag.Partition, int] | None = None) -> Any:
+    def _chosen(self, wanted: WantedLag, topics: Any, committed: Mapping[Partition, int] | None = None) -> Any:
         """Returns the leaders of the partitions that count; raises AdapterError if there are none."""
         if wanted.topics or committed:
             for fault in topics.faults.values():
@@ -145,11 +163,63 @@ class Kafka:
         return leaders
 
     def _without_persistent(
-        self, wanted: WantedLag, lags: Mapping[lag.Partition, int], committed: Mapping[lag.Partition, int]
-    ) -> dict[lag.Partition, int]:
+        self, wanted: WantedLag, lags: Mapping[Partition, int], committed: Mapping[Partition, int]
+    ) -> dict[Partition, int]:
         now = self._clock.monotonic()
         ages = {each: self._persistent.age(wanted.group, each, committed[each], now) for each in lags}
         return {
-            each: 0 if committed[each] != lag.NONE and ages[each] >= wanted.persistent_seconds else count
+            each: 0 if committed[each] != NO_OFFSET and ages[each] >= wanted.persistent_seconds else count
             for each, count in lags.items()
         }
+
+
+# The lag from offsets. Source: KEDA 2.21, "Apache Kafka" and kafka_scaler.go, for what counts without a committed
+# offset and for the limits.
+
+
+def lag_of(group: str, partition: Partition, offsets: Offsets, rules: LagRules) -> int:
+    """Returns the messages of a partition that count; raises AdapterError."""
+    topic, number = partition
+    if offsets.committed == NO_OFFSET:
+        if rules.policy == "error":
+            raise AdapterError(
+                f'group "{group}" has no committed offset for partition {number} of topic "{topic}": set'
+                " offset_reset_policy to earliest or latest if that is expected",
+                "spec",
+            )
+        unread = offsets.end - offsets.first if rules.policy == "earliest" else 1
+        return 0 if rules.zero_on_invalid else unread
+    if offsets.committed > offsets.end:
+        raise AdapterError(
+            f'group "{group}" has committed offset {offsets.committed} for partition {number} of topic "{topic}", which'
+            f" ends at {offsets.end}: was the topic created anew?"
+        )
+    return offsets.end - max(offsets.committed, offsets.first)
+
+
+def total_lag(lags: Mapping[Partition, int], rules: LagRules) -> float:
+    """Returns the sum, at most the threshold for each partition that counts for the limit."""
+    summed = sum(lags.values())
+    if not rules.threshold:
+        return summed
+    consumers = sum(1 for lag in lags.values() if lag > 0) if rules.only_with_lag else len(lags)
+    return min(summed, consumers * rules.threshold)
+
+
+class PersistentLags:
+    """Remembers since when committed offsets stand still, of at most `limit` partitions."""
+
+    def __init__(self, limit: int = 1 << 16) -> None:
+        self._limit = limit
+        self._seen: dict[tuple[str, Partition], tuple[int, float]] = {}
+
+    def age(self, group: str, partition: Partition, committed: int, now: float) -> float:
+        """Returns for how many seconds the offset has stood still. What was asked for longest ago is forgotten."""
+        key = (group, partition)
+        offset, since = self._seen.pop(key, (committed, now))
+        if offset != committed:
+            since = now
+        while len(self._seen) >= self._limit:
+            del self._seen[next(iter(self._seen))]
+        self._seen[key] = (committed, since)
+        return now - since

@@ -21,7 +21,7 @@ from aiokafka.protocol.offset import OffsetRequest
 from hpad.adapter import AdapterError, reason
 from hpad.adapter_http import failure
 from hpad_adapters.credentials import Trust
-from hpad_adapters.kafka.lag import Partition
+from hpad_adapters.kafka.settings import Partition
 
 MAX_BYTES = 1 << 20
 """The limit for one response: some ten thousand partitions."""
@@ -164,7 +164,7 @@ class KafkaCluster:
         return Topics(leaders, faults)
 
     async def committed(self, group: str, partitions: Iterable[Partition] | None) -> dict[Partition, int]:
-        """Returns the committed offsets of a group, of all its partitions for None; NONE where there is none."""
+        """Returns the committed offsets of a group, of all its partitions for None; -1 where there is none."""
         found = await self._asked(self._bootstrapped, FindCoordinatorRequest(group, _GROUP))
         if found.error_code:
             raise _fault(f'the coordinator of group "{group}"', found.error_code)

@@ -10,6 +10,8 @@ from hpad.adapter import parse_duration, positive_duration, shown
 from hpad.adapter_http import HttpOptions, OAuth2, Secret, SecretRef, secret_error, url_error
 from hpad_adapters.credentials import LoginSettings, refuse, trusted_hosts_error
 
+Partition = tuple[str, int]
+"""Topic and number."""
 Policy = Literal["error", "earliest", "latest"]
 Mechanism = Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 _PORT = 9092
