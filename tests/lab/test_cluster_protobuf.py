@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpad.lab.cluster import openapi_v2
+from hpad.lab.cluster import openapi
 
 CREATED = {
     "deployments": (
@@ -125,7 +125,7 @@ async def test_a_namespace(create):
 async def test_the_openapi_v2_document_for_old_kubectls(start):
     client = await start(controllers=False, kubelet=False)
     url = f"{client.cluster.url}/openapi/v2"
-    async with client.session.get(url, headers={"Accept": openapi_v2.ACCEPTED}) as response:
+    async with client.session.get(url, headers={"Accept": openapi.V2_ACCEPTED}) as response:
         assert "@" not in response.content_type  # it is invalid in a media type
         content = await response.read()
     assert content.startswith(b"\x0a\x032.0\x12")  # field 1, swagger: "2.0"; field 2: info

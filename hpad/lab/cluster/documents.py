@@ -10,7 +10,7 @@ from typing import Final
 
 from aiohttp import web
 
-from hpad.lab.cluster import discovery, errors, openapi, openapi_v2, pods
+from hpad.lab.cluster import discovery, errors, openapi, pods
 from hpad.lab.cluster.resources import API_SERVICES, Registry
 from hpad.lab.cluster.store import Store
 
@@ -40,10 +40,10 @@ def response(registry: Registry, store: Store, request: web.Request) -> web.Resp
 
 
 def _openapi(registry: Registry, parts: list[str], request: web.Request) -> web.Response:
-    if parts == ["v2"] and openapi_v2.ACCEPTED in request.headers.get("Accept", ""):
-        return web.Response(body=openapi_v2.encoded(registry), headers={"Content-Type": openapi_v2.MEDIA_TYPE})
+    if parts == ["v2"] and openapi.V2_ACCEPTED in request.headers.get("Accept", ""):
+        return web.Response(body=openapi.v2_encoded(registry), headers={"Content-Type": openapi.V2_MEDIA_TYPE})
     if parts == ["v2"]:
-        return web.json_response(openapi_v2.document(registry))
+        return web.json_response(openapi.v2_document(registry))
     if parts == ["v3"]:  # text/plain, as a real API server sends it
         return web.Response(text=json.dumps(openapi.index(registry)))
     document = openapi.document(registry, parts[1:]) if parts[:1] == ["v3"] else None
