@@ -10,12 +10,11 @@ from hpad.api import hpa as v2
 from hpad.api.problem import Invalid, required
 from hpad.manifests.keda import (
     authentication,
+    brokers,
     modifiers,
     policy,
     queries,
     queues,
-    rabbitmq,
-    redis,
     switches,
     timing,
     triggers,
@@ -28,14 +27,14 @@ from hpad.manifests.keda.trigger import Trigger
 
 _MAXIMUM: Final = 100
 TRIGGERS: Mapping[str, Callable[[Trigger], None]] = {
-    "rabbitmq": rabbitmq.rabbitmq,
+    "rabbitmq": brokers.rabbitmq,
     "prometheus": queries.prometheus,
-    "redis": redis.redis_lists,
-    "redis-cluster": redis.redis_lists,
-    "redis-sentinel": redis.redis_lists,
-    "redis-streams": redis.redis_streams,
-    "redis-cluster-streams": redis.redis_streams,
-    "redis-sentinel-streams": redis.redis_streams,
+    "redis": brokers.redis_lists,
+    "redis-cluster": brokers.redis_lists,
+    "redis-sentinel": brokers.redis_lists,
+    "redis-streams": brokers.redis_streams,
+    "redis-cluster-streams": brokers.redis_streams,
+    "redis-sentinel-streams": brokers.redis_streams,
     "metrics-api": queries.metrics_api,
     "cpu": triggers.resource,
     "memory": triggers.resource,

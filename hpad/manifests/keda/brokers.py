@@ -1,8 +1,9 @@
-"""Converts KEDA's triggers of Redis lists and streams, on one server, behind Redis Sentinel, or in a cluster.
+"""Converts KEDA's triggers `rabbitmq`, and those of Redis lists and streams.
 
-Source: KEDA 2.21, "Redis Lists", "Redis Streams" and their Cluster and Sentinel variants; redis_streams_scaler.go.
+Source: KEDA 2.21, "RabbitMQ Queue".
 """
 
+import urllib.parse
 import zlib
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,7 +12,129 @@ from hpad.manifests.keda.conversion import PLACEHOLDER, ConvertedSource
 from hpad.manifests.keda.fields import host_of, split_url
 from hpad.manifests.keda.trigger import Trigger
 
-_PORT, _SENTINEL_PORT = 6379, 26379
+_TLS: Final = '"tls" is left out: the scheme of the URL decides'
+_DEFAULT_LENGTH: Final = "20"
+_MODES: Final = {
+    "QueueLength": "messages",
+    "MessageRate": "publish_rate",
+    "DeliverGetRate": "deliver_rate",
+    "ExpectedQueueConsumptionTime": "drain_time",
+}
+_PORTS: Final = {"http": 15672, "https": 15671, "amqp": 5672, "amqps": 5671}
+
+
+def rabbitmq(trigger: Trigger) -> None:
+    """Adds the metric of the queue and its source; raises Invalid."""
+    mode, value = _mode_and_value(trigger)
+    if mode not in _MODES:
+        instead = "use the mode drain_time, or two Prometheus queries divided"
+        trigger.note_loss("mode", f"{mode} is not carried over, so neither is the trigger: {instead}")
+        return
+    settings, vhost, host = _connection(trigger)
+    query = _query(trigger, _MODES[mode], by_amqp=settings.get("source") == "amqp")
+    trigger.note_unneeded({"metricName": "KEDA ignores it", "pageSize": "hpad reads all pages of a list"})
+    source = trigger.source("rabbitmq", {**query, "vhost": vhost}, host, settings)
+    trigger.external(source, value, trigger.number("activationValue"))
+
+
+def _mode_and_value(trigger: Trigger) -> tuple[str, str]:
+    """Returns mode and target value. `queueLength` alone is the older form of mode QueueLength, whose default is 20."""
+    metadata = trigger.metadata
+    if "queueLength" in metadata:
+        if "mode" in metadata or "value" in metadata:
+            raise trigger.invalid("queueLength", metadata.get("queueLength"), "excludes mode and value")
+        return "QueueLength", trigger.target("queueLength", _DEFAULT_LENGTH)
+    if "mode" not in metadata and "value" not in metadata:
+        return "QueueLength", _DEFAULT_LENGTH
+    value = trigger.target("value")
+    return trigger.needed("mode"), value
+
+
+def _query(trigger: Trigger, mode: str, *, by_amqp: bool) -> dict[str, Any]:
+    name = trigger.needed("queueName")
+    by_pattern = trigger.metadata.truth("useRegex")
+    if by_amqp:
+        if mode != "messages" or by_pattern:
+            raise trigger.invalid("host", "amqp", "must be http for rates and patterns")
+        trigger.note_unneeded({"excludeUnacknowledged": "AMQP reports ready messages only, to KEDA as well"})
+        return {"queue": name, "mode": "ready"}
+    query: dict[str, Any] = {"queue": name, "mode": mode}
+    if trigger.metadata.truth("excludeUnacknowledged"):
+        query["include_unacked"] = False
+    if not by_pattern:
+        trigger.note_unneeded({"operation": "it has an effect with useRegex only"})
+        return query
+    query = {"queue_regex": f"(?i).*(?:{name}).*", **{key: query[key] for key in query if key != "queue"}}
+    trigger.note_change(
+        "queueName",
+        f'KEDA\'s pattern means any part of a name, in any case; carried over as "{query["queue_regex"]}": '
+        "narrow it if that is not what you want",
+    )
+    return {**query, "aggregate": _operation(trigger, mode)}
+
+
+def _operation(trigger: Trigger, mode: str) -> str:
+    operation = trigger.metadata.text("operation") or "sum"
+    if operation not in ("sum", "avg", "max"):
+        raise trigger.invalid("operation", operation, "must be sum, avg or max")
+    if (mode, operation) == ("drain_time", "sum"):
+        trigger.note_change("operation", "a sum of times means nothing; carried over as max")
+        return "max"
+    return operation
+
+
+def _connection(trigger: Trigger) -> tuple[dict[str, Any], str, str]:
+    """Returns the source's settings, the vhost and the host name."""
+    metadata = trigger.metadata
+    protocol = metadata.text("protocol") or "auto"
+    if protocol not in ("auto", "http", "amqp"):
+        raise trigger.invalid("protocol", protocol, "must be auto, http or amqp")
+    scheme = "amqp" if protocol == "amqp" else "http"
+    settings, vhost, host, user = _from_host(trigger, f"{scheme}://{PLACEHOLDER}:{_PORTS[scheme]}")
+    if protocol != "auto" and not settings["url"].startswith(protocol):
+        raise trigger.invalid("protocol", protocol, "must be the one of the host's URL")
+    settings |= trigger.oauth2() or trigger.login(host, user) or trigger.login_of_url("host", host)
+    settings |= trigger.file_settings(ca="ca", cert="cert", key="key")
+    if trigger.reference("tls") is not None:
+        trigger.conversion.note_change(f"{trigger.path}.authenticationRef", _TLS)
+    if timeout := trigger.milliseconds("timeout"):
+        settings["request_timeout"] = timeout
+    if metadata.truth("unsafeSsl"):
+        settings["insecure"] = True
+    return settings, trigger.text("vhostName") or trigger.unread("vhostName") or vhost, host
+
+
+def _from_host(trigger: Trigger, example: str) -> tuple[dict[str, Any], str, str, str]:
+    """Returns settings, vhost, host and user from the trigger's URL; of the example, where a Secret holds the URL.
+
+    The last segment of the path is the vhost; with HTTP the segments before it belong to the address.
+    """
+    parts = split_url(trigger.required_text("host", example))
+    host = host_of(parts)
+    if parts.scheme not in _PORTS or not host or parts.fragment:
+        raise trigger.invalid("host", "…", "must be a URL of http, https, amqp or amqps")
+    usual = {port: scheme for scheme, port in _PORTS.items()}.get(parts.port or 0, parts.scheme)
+    if usual != parts.scheme:
+        text = f"{parts.port} is the usual port of {usual}, that of {parts.scheme} is {_PORTS[parts.scheme]}"
+        trigger.note_change("host", text)
+    if parts.query:
+        trigger.note_loss("host", "the parameters of the URL, after its ?, are not carried over")
+    *before, vhost = parts.path.split("/")
+    address = f"[{host}]" if ":" in host else host
+    settings: dict[str, Any] = {"url": f"{parts.scheme}://{address}:{parts.port or _PORTS[parts.scheme]}"}
+    if parts.scheme in ("amqp", "amqps"):
+        settings["source"] = "amqp"
+    else:
+        settings["url"] += "".join(f"/{segment}" for segment in before if segment)
+    vhost = urllib.parse.unquote(vhost) or "/" if trigger.text("host") else PLACEHOLDER
+    return settings, vhost, host, urllib.parse.unquote(parts.username or "")
+
+
+# Redis lists and streams, on one server, behind Redis Sentinel, or in a cluster.
+#
+# Source: KEDA 2.21, "Redis Lists", "Redis Streams" and their Cluster and Sentinel variants; redis_streams_scaler.go.
+
+_REDIS_PORT, _SENTINEL_PORT = 6379, 26379
 _DEFAULT_ENTRIES: Final = "5"
 _MAX_LABEL: Final = 63
 _LIST, _STREAM, _PENDING, _LAG = "redis_list_length", "redis_stream_length", "redis_stream_pending", "redis_stream_lag"
@@ -50,7 +173,7 @@ def _add(trigger: Trigger, metric: str, key: str, labels: dict[str, str], number
 
     The selector has an alias, which the source maps to the key: a label value cannot have all characters of a key.
     """
-    settings, host = _connection(trigger)
+    settings, host = _redis_connection(trigger)
     name = _label(trigger.metric)
     source = ConvertedSource(
         path=trigger.path,
@@ -71,7 +194,7 @@ def _label(name: str) -> str:
     return name if len(name) <= _MAX_LABEL else f"{name[: _MAX_LABEL - 9]}-{zlib.crc32(name.encode()):08x}"
 
 
-def _connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
+def _redis_connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
     """Returns the settings of the source, and the host."""
     place: Callable[[Trigger, bool], tuple[dict[str, Any], str]] = _server
     if "sentinel" in trigger.type:
@@ -88,14 +211,14 @@ def _connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
 
 
 def _server(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:
-    (host, address), *others = _addresses(trigger, _PORT)
+    (host, address), *others = _addresses(trigger, _REDIS_PORT)
     if others:
         trigger.conversion.note_change(trigger.field_of(_name(trigger, "address")), "only the first counts, as in KEDA")
     return {"url": f"{'rediss' if encrypted else 'redis'}://{address}/{_database(trigger)}"}, host
 
 
 def _cluster(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:
-    found = _addresses(trigger, _PORT)
+    found = _addresses(trigger, _REDIS_PORT)
     trigger.note_unneeded({"databaseIndex": "a cluster has one database"})
     return {"cluster": {"nodes": [address for _, address in found], **_tls(encrypted)}}, found[0][0]
 
