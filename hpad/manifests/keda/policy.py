@@ -10,8 +10,7 @@ from hpad.engine.fallback_policy import Fallback
 from hpad.manifests.keda import modifiers
 from hpad.manifests.keda.conversion import Conversion
 from hpad.manifests.keda.fields import Fields
-from hpad.manifests.keda.formula import UnreadableFormula
-from hpad.manifests.keda.modifiers import Modifiers
+from hpad.manifests.keda.modifiers import Modifiers, UnreadableFormula
 from hpad.manifests.keda.timing import POLLING_SECONDS
 
 
