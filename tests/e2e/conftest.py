@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import structlog
+from e2e.steady import Steady
 
 from hpad import settings
 from hpad.clock import Clock
@@ -193,6 +194,13 @@ async def worlds(cluster: Cluster) -> AsyncIterator[World]:
 async def world() -> AsyncIterator[World]:
     async with worlds(Cluster(auto_ready=True)) as made:
         yield made
+
+
+@pytest.fixture
+async def steady(world: Any) -> Steady:
+    made = Steady(world)
+    made.prepare()
+    return made
 
 
 @pytest.fixture(scope="session")
