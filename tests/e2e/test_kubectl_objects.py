@@ -88,7 +88,7 @@ async def test_describe_and_the_previous_log_show_why_a_pod_crashed(processes):
 
 async def test_usage_and_scale_of_processes(processes):
     deployment = kubectl_binaries.nginx(1, "nginx")
-    busy = "while :; do :; done"
+    busy = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.1; done"  # about a fifth of a core
     deployment["spec"]["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", busy]
     await processes.apply(deployment)
     async with asyncio.timeout(kubectl_binaries.SECONDS):
