@@ -41,7 +41,7 @@ class SharedBudget(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     namespaces: Annotated[
         tuple[str, ...],
-        Setting(parsers.names, "the namespaces, or patterns, whose HPAs may share it; empty: all"),
+        Setting(parsers.patterns, "the namespaces, or patterns, whose HPAs may share it; empty: all"),
     ] = ()
 
     @property

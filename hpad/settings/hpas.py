@@ -24,9 +24,11 @@ from hpad.settings.rows import Setting
 class HpaEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Gives `annotations` (annotation -> text) to the HPAs that it selects; those of the HPA itself win."""
 
-    namespaces: Annotated[tuple[str, ...], Setting(parsers.names, "namespaces of HPAs, or patterns; empty: any")] = ()
+    namespaces: Annotated[
+        tuple[str, ...], Setting(parsers.patterns, "namespaces of HPAs, or patterns; empty: any")
+    ] = ()
     names: Annotated[
-        tuple[str, ...], Setting(parsers.names, "names of HPAs, or patterns such as worker-*; empty: any")
+        tuple[str, ...], Setting(parsers.patterns, "names of HPAs, or patterns such as worker-*; empty: any")
     ] = ()
     labels: Annotated[
         Mapping[str, str], Setting(parsers.labels, "labels that the HPA must have: label -> value or pattern")

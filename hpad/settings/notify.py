@@ -101,7 +101,9 @@ class NotifyDestination(msgspec.Struct, frozen=True, kw_only=True):
     causes: Annotated[
         tuple[NotifyCause, ...], Setting(_causes, f"what to send: some of {', '.join(_CAUSES)}; empty: all")
     ] = ()
-    namespaces: Annotated[tuple[str, ...], Setting(parsers.names, "namespaces of HPAs, or patterns; empty: all")] = ()
+    namespaces: Annotated[
+        tuple[str, ...], Setting(parsers.patterns, "namespaces of HPAs, or patterns; empty: all")
+    ] = ()
 
     def takes(self, cause: NotifyCause, namespace: str) -> bool:
         """Whether messages of this cause about HPAs of the namespace go here."""

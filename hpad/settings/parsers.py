@@ -6,6 +6,7 @@ expected form.
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
@@ -140,6 +141,16 @@ def names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
         raise ValueError(f"{shown(value)} is not a list of names")
     return tuple(value)
+
+
+@takes(names.form, "NAME", write=list, repeatable=True)
+def patterns(value: Any) -> tuple[str, ...]:
+    """Accepts names or shell-style patterns, as `names` does. A `[` that is not closed would match itself alone."""
+    found = names(value)
+    for pattern in found:
+        if "[" in re.sub(r"\[!?+.[^\]]*\]", "", pattern):
+            raise ValueError(f"{shown(pattern)} is no pattern: its [ is not closed")
+    return found
 
 
 @takes(_SPAN, "DURATION", write=durations.write)

@@ -38,7 +38,9 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Annotated[
         tuple[str, ...], Setting(parsers.names, "names of metrics, or patterns such as queue_*; empty: any")
     ] = ()
-    namespaces: Annotated[tuple[str, ...], Setting(parsers.names, "namespaces of HPAs, or patterns; empty: any")] = ()
+    namespaces: Annotated[
+        tuple[str, ...], Setting(parsers.patterns, "namespaces of HPAs, or patterns; empty: any")
+    ] = ()
     labels: Annotated[
         Mapping[str, str],
         Setting(
@@ -94,7 +96,7 @@ class OpenedQueries(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: Annotated[
         tuple[str, ...],
         Setting(
-            parsers.names,
+            parsers.patterns,
             "namespaces, or patterns, whose Autoscalers may bring queries of their own (spec.queries): these read all "
             "that the credentials of the source can see; empty: none",
         ),
@@ -136,7 +138,7 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     namespaces: Annotated[
         tuple[str, ...],
-        Setting(parsers.names, "the namespaces, or patterns, whose HPAs may use the source; empty: all"),
+        Setting(parsers.patterns, "the namespaces, or patterns, whose HPAs may use the source; empty: all"),
     ] = ()
     limits: Annotated[
         SourceLimits,

@@ -37,6 +37,11 @@ def test_amounts() -> None:
         ({"gpu": {"cores": 0}}, "gpu.cores", "0 is not a number of CPU cores above 0"),
         ({"gpu": {"replica": 4}}, "gpu.replica", "unknown field 'replica'; did you mean 'replicas'?"),
         ({"GPU": {"replicas": 4}}, "GPU", "'GPU' is not the name of a budget"),
+        (
+            {"gpu": {"replicas": 4, "namespaces": ["[ab]-*", "team-["]}},
+            "gpu.namespaces",
+            "'team-[' is no pattern: its [ is not closed",
+        ),
         ({"gpu": 200}, "gpu", "200 is not a mapping of replicas, cores, namespaces"),
     ],
 )
