@@ -19,10 +19,11 @@ from hpad.api.problem import Place, Problem, invalid, path_of, required
 from hpad.api.selector import LabelSelector
 from hpad.cli import output
 from hpad.engine import api_fields, busy, controls
-from hpad.engine.annotations import PLAIN
+from hpad.engine.annotations import PLAIN, AnnotationReader
 from hpad.manifests import autoscalers, documents, hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.keda.conversion import PLACEHOLDER
+from hpad.settings import hpas as hpas_section
 from hpad.settings.parsers import hint
 
 _EPILOG: Final = """\
@@ -48,8 +49,8 @@ autoscaling/v1 that cannot be read is a warning: Kubernetes and hpad ignore it. 
 StatefulSet, where it has no effect, a field of the spec that Kubernetes up to 1.37 drops, a selector of a metric that
 no label can match, a query of an Autoscaler that none of its metrics names, and a package that a source needs and this
 installation lacks: the one that runs hpad may have it.
-The exit status is 1 if there is an error; warnings do not change it. A last line names HPAs with an External metric and
-no spec.behavior, whose replicas go on doubling on an empty queue.
+The exit status is 1 if there is an error; warnings do not change it. Last lines name HPAs with an External metric and
+no spec.behavior, whose replicas go on doubling on an empty queue, and budgets that the minima of the HPAs exceed.
 """
 _ZERO: Final = (
     "where the feature gate HPAScaleToZero is on (by default from Kubernetes 1.37 on), check with --scale-to-zero, or"
@@ -65,7 +66,7 @@ _MISPLACED: Final = "belongs into a file of its own, for `hpad run --config`: hp
 @dataclass(frozen=True)
 class Checked:
     """The result for one document. `errors` and `warnings` come with their lines; `defaulted` is the object with all
-    defaults, None if the document is no valid HPA."""
+    defaults, None if the document is no valid HPA, which is `hpa` without them."""
 
     document: Document
     subject: str
@@ -73,6 +74,7 @@ class Checked:
     errors: tuple[Problem, ...]
     defaulted: dict[str, Any] | None = None
     warnings: tuple[Problem, ...] = ()
+    hpa: v2.HorizontalPodAutoscaler | None = None
 
 
 class _Given(NamedTuple):
@@ -110,6 +112,7 @@ def run(args: argparse.Namespace) -> int:
     """Prints the errors of all documents; 0 if there are none, else 1."""
     count = wrong = skipped = about_zero = 0
     lacking: list[str] = []
+    found: list[v2.HorizontalPodAutoscaler] = []
     show = _as_json if args.output == "json" else _as_text
     read = list(documents.read_all(args.files))  # all are read first: the configuration may follow the HPAs
     configurations = [document for document in read if _may_be_configuration(document)]
@@ -130,11 +133,14 @@ def run(args: argparse.Namespace) -> int:
         show(checked)
         about_zero += any(map(hpas.is_about_zero, checked.errors))
         lacking += [checked.name] if _lacks_behavior(checked.defaulted) else []
+        found += [] if checked.hpa is None else [checked.hpa]
     if about_zero:
         print(f"hpad: {_ZERO}", file=sys.stderr)
     if lacking:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         print(f"hpad: {lacking[0]}{more}: {_NO_BEHAVIOR}", file=sys.stderr)
+    for text in _short_budgets(configurations, found):
+        print(f"hpad: {text}", file=sys.stderr)
     if skipped:
         print(f"hpad: skipped {output.counted(skipped, 'document')} of other kinds", file=sys.stderr)
     if args.output == "text":
@@ -189,9 +195,8 @@ def _check_hpa(document: Document, given: _Given) -> Checked:
         *_zero(loaded.hpa, given),
         *(() if loaded.hpa is None or loaded.hpa.kind == v2.AUTOSCALER else api_fields.missing(loaded.hpa.spec)),
     )
-    return Checked(
-        document, str(loaded), loaded.name, _placed(document, errors), defaulted, _placed(document, warnings)
-    )
+    placed = _placed(document, errors), defaulted, _placed(document, warnings)
+    return Checked(document, str(loaded), loaded.name, *placed, loaded.hpa)
 
 
 def _query_errors(
@@ -213,6 +218,27 @@ def _budget_errors(
     if named is not None and budgets is not None and named[0] not in budgets:
         text = f"the configuration has no such budget{hint(named[0], tuple(budgets)) if budgets else ''}"
         yield invalid(_place(controls.BUDGET, value), named[0], text)
+
+
+def _short_budgets(configurations: Iterable[Document], found: Sequence[v2.HorizontalPodAutoscaler]) -> Iterator[str]:
+    """Yields a text for each budget of replicas that the minima of its HPAs exceed."""
+    for document in configurations:
+        own = AnnotationReader(defaults=hpas_section.defaults(_section(document, "hpas")))
+        for each in _section(document, "budgets"):
+            sharing = [hpa for hpa in found if (own.budget(hpa) or ("",))[0] == each.name]
+            least = [hpa.spec.min_replicas for hpa in sharing if each.is_for(hpa.metadata.namespace)]
+            needed = sum([1 if low is None else low for low in least])
+            if each.replicas is not None and needed > each.replicas:
+                whole = f"the minima of {output.counted(len(least), 'HPA')} need {needed} replicas"
+                yield f"budget {each.name}: {whole}; it has {each.replicas}: minima hold all the same"
+
+
+def _section(document: Document, name: str) -> tuple[Any, ...]:
+    """Returns a section of a configuration, parsed; () where it has errors, which are reported as such."""
+    try:
+        return tuple(settings.TABLE[name].setting.parser(document.value[name]))
+    except (KeyError, ValueError):
+        return ()
 
 
 def _known_budgets(value: dict[str, Any]) -> list[str]:

@@ -583,6 +583,43 @@ spec:
     assert main(["check", str(path), str(configuration)]) == 0
 
 
+@pytest.mark.parametrize(
+    ("sections", "says"),
+    [
+        ("budgets: {gpu: {replicas: 9}}", "budget gpu: the minima of 2 HPAs need 10 replicas; it has 9"),
+        ("budgets: {gpu: {replicas: 10}}", ""),
+        ("budgets: {gpu: {replicas: 9, namespaces: [other]}}", ""),
+        ("budgets: {gpu: {cores: 2}}", ""),
+        (
+            "budgets: {gpu: {replicas: 9}, all: {replicas: 9}}\nhpas: [{budget: all}]",
+            "budget gpu: the minima of 2 HPAs",
+        ),
+        ("budgets: {gpu: {replicas: 5}}\nhpas: [{names: [c], budget: gpu}]", "the minima of 3 HPAs need 11 replicas"),
+    ],
+)
+def test_minima_beyond_a_budget_are_named(
+    sections: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, configuration = tmp_path / "hpas.yaml", tmp_path / "hpad.yaml"
+    path.write_text(
+        "\n---\n".join(
+            "{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, "
+            f"metadata: {{name: {name}{more}}}, spec: {{minReplicas: {low}, maxReplicas: 50, "
+            f"scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {name}}}}}}}"
+            for name, low, more in (
+                ("a", 3, ", annotations: {hpad.io/budget: gpu}"),
+                ("b", 7, ", annotations: {hpad.io/budget: gpu}"),
+                ("c", 1, ""),
+            )
+        )
+    )
+    configuration.write_text(f"{sections}\n")
+    assert main(["check", str(configuration), str(path)]) == 0
+    found = capsys.readouterr().err
+    assert says in found
+    assert bool(found) == bool(says)
+
+
 @pytest.mark.parametrize("seconds", [0, -3, 99999999])
 def test_a_field_of_newer_servers_that_is_out_of_range_is_named(
     seconds: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
