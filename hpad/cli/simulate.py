@@ -87,7 +87,7 @@ def add_parser(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        found = _Together(args).run()
+        found = _simulated(args)
     except LoadError as error:
         raise WrongUse(str(error)) from None
     except SettingsError as error:
@@ -142,52 +142,51 @@ class _Member:
         return SimulatedHpa(self.key, parameters, self.turns, self._tally.outcome(), self.notes)
 
 
-class _Together:
-    """The HPAs of a manifest under one clock. Raises Failure, LoadError and SettingsError."""
+def _simulated(args: argparse.Namespace) -> SharedSimulation:
+    """Runs the HPAs of a manifest under one clock. Raises Failure, LoadError and SettingsError."""
+    settings, ledger = manifest.tunables(args), SharedLedger()
+    members, length = _members(args, settings)
+    for member in members.values():
+        _join(ledger, member, settings)
+    drivers = {
+        key: (TurnDriver(member.hpa, member.made.workload, settings.tunables, ledger.ask), member.period)
+        for key, member in members.items()
+    }
+    for key, turn in simulate_together(drivers, start=START, length=length):
+        members[key].add(turn)
+        ledger.note(key, turn)
+    uses = ledger.finish(START + length).values()
+    return SharedSimulation([each.result(length) for each in members.values()], list(uses))
 
-    def __init__(self, args: argparse.Namespace) -> None:
-        self._settings = manifest.tunables(args)
-        hpas = manifest.read_all(args.manifest, args.hpa, args.changes, self._settings)
-        loads = _loads(args.load, hpas)
-        self._members = {
-            str(hpa.key): _Member(hpa, own, place, args)
-            for place, (hpa, own) in enumerate(zip(hpas, loads, strict=True))
-        }
-        given = [each for member in self._members.values() for each in member.loads]
-        self._length = timedelta(seconds=_length(args.length, given))
-        recipe = workload.LoadRecipe(args)
-        for member in self._members.values():
-            member.start(recipe, args, self._settings)
-        turns = sum(self._length // member.period for member in self._members.values())
-        if turns > _MOST_TURNS:
-            raise WrongUse(f"--for: {turns} reconciles; at most {_MOST_TURNS} are simulated")
 
-    def run(self) -> SharedSimulation:
-        ledger, tunables = SharedLedger(), self._settings.tunables
-        for member in self._members.values():
-            self._join(ledger, member)
-        drivers = {
-            key: (TurnDriver(member.hpa, member.made.workload, tunables, ledger.ask), member.period)
-            for key, member in self._members.items()
-        }
-        for key, turn in simulate_together(drivers, start=START, length=self._length):
-            self._members[key].add(turn)
-            ledger.note(key, turn)
-        uses = ledger.finish(START + self._length).values()
-        return SharedSimulation([each.result(self._length) for each in self._members.values()], list(uses))
+def _members(args: argparse.Namespace, settings: Settings) -> tuple[dict[str, _Member], timedelta]:
+    """Returns the HPAs by their keys, each with its workload, and the simulated time."""
+    hpas = manifest.read_all(args.manifest, args.hpa, args.changes, settings)
+    loads = zip(hpas, _loads(args.load, hpas), strict=True)
+    members = {str(hpa.key): _Member(hpa, own, place, args) for place, (hpa, own) in enumerate(loads)}
+    given = [each for member in members.values() for each in member.loads]
+    length = timedelta(seconds=_length(args.length, given))
+    recipe = workload.LoadRecipe(args)
+    for member in members.values():
+        member.start(recipe, args, settings)
+    turns = sum(length // member.period for member in members.values())
+    if turns > _MOST_TURNS:
+        raise WrongUse(f"--for: {turns} reconciles; at most {_MOST_TURNS} are simulated")
+    return members, length
 
-    def _join(self, ledger: SharedLedger, member: _Member) -> None:
-        named = PLAIN.budget(member.hpa)
-        if named is None:
-            return
-        name, priority = named
-        found = next((each for each in self._settings.budgets if each.name == name), None)
-        if found is None:
-            member.notes.append(f"--config has no budget {shown(name)}: nothing limits this HPA here")
-            return
-        namespace = member.hpa.metadata.namespace
-        error = "" if found.is_for(namespace) else f"it is not for HPAs of the namespace {namespace}"
-        ledger.join(member.hpa, priority, member.made.workload, Shares(name, found.amount, found.unit, error=error))
+
+def _join(ledger: SharedLedger, member: _Member, settings: Settings) -> None:
+    named = PLAIN.budget(member.hpa)
+    if named is None:
+        return
+    name, priority = named
+    found = next((each for each in settings.budgets if each.name == name), None)
+    if found is None:
+        member.notes.append(f"--config has no budget {shown(name)}: nothing limits this HPA here")
+        return
+    namespace = member.hpa.metadata.namespace
+    error = "" if found.is_for(namespace) else f"it is not for HPAs of the namespace {namespace}"
+    ledger.join(member.hpa, priority, member.made.workload, Shares(name, found.amount, found.unit, error=error))
 
 
 def _loads(texts: Sequence[str], hpas: Sequence[HorizontalPodAutoscaler]) -> list[list[str]]:

@@ -75,15 +75,9 @@ def _spikes(height: float, every: float, length: float) -> Load:
     return lambda at: height if at >= every and at % every < length else 0.0
 
 
-class _Poisson:
+def _at_random(rate: float, seed: int) -> Load:
     """Arrivals at random with a mean rate: the count of each second, the same for the same seed."""
-
-    def __init__(self, rate: float, seed: int) -> None:
-        self._rate = rate
-        self._seed = seed
-
-    def __call__(self, at: float) -> float:
-        return float(poisson(random.Random(f"{self._seed} {math.floor(at)}"), self._rate))
+    return lambda at: float(poisson(random.Random(f"{seed} {math.floor(at)}"), rate))
 
 
 def poisson(chance: random.Random, mean: float) -> int:
@@ -132,7 +126,7 @@ def parse(text: str, seed: int = 0) -> Load:
         if shape == "csv":
             return LoadSeries(read_csv(Path(rest)))
         if shape == "poisson":
-            return _Poisson(_values(rest, {"rate": _RATE})["rate"], seed)
+            return _at_random(_values(rest, {"rate": _RATE})["rate"], seed)
         parameters, make = _SHAPES[shape]
         return make(*_values(rest, parameters).values())
     except ValueError as error:
@@ -162,8 +156,6 @@ def _values(text: str, parameters: Mapping[str, _Parameter]) -> dict[str, float]
 
 def together(loads: Sequence[Load]) -> Load:
     """Returns the sum of the loads."""
-    if len(loads) == 1:
-        return loads[0]
     return lambda at: sum(load(at) for load in loads)
 
 

@@ -40,7 +40,9 @@ def _body(report: BacktestReport) -> Iterator[str]:
     yield '<section class="card charts"><h2 class="spoken">Curves</h2>'
     span = first.timestamp(), last.timestamp()
     yield from (charts.metric_chart(each, *span) for each in report.metrics)
-    yield charts.replica_chart(list(_curves(report.results, *span)), *span)
+    looks = zip(_looks(report.results), report.results, strict=True)
+    drawn = [ReplicaCurve(look, result.name, thinned(_steps(result), *span)) for look, result in looks]
+    yield charts.replica_chart(drawn, *span)
     yield '</section>\n<section class="card"><h2>Figures</h2>'
     yield _figures(report)
     yield '</section>\n<section class="card"><h2>Assumptions</h2><dl class="facts">'
@@ -57,12 +59,6 @@ def span_of(results: Sequence[Result]) -> tuple[datetime, datetime]:
     """Returns the first and the last time of all charts."""
     known = [result.curve for result in results if result.curve]
     return min(curve[0][0] for curve in known), max(curve[-1][0] for curve in known)
-
-
-def _curves(results: Sequence[Result], begin: float, end: float) -> Iterator[ReplicaCurve]:
-    looks = _looks(results)
-    for look, result in zip(looks, results, strict=True):
-        yield ReplicaCurve(look, result.name, thinned(_steps(result), begin, end))
 
 
 def _looks(results: Sequence[Result]) -> list[str]:

@@ -54,6 +54,12 @@ def test_a_file_gives_values_that_hold_until_the_next_one(tmp_path: Path) -> Non
     assert found.length == 120
 
 
+def test_a_byte_order_mark_is_no_heading(tmp_path: Path) -> None:
+    file = tmp_path / "rates.csv"
+    file.write_text("0,5\n60,7\n", encoding="utf-8-sig")
+    assert load.parse(f"csv:{file}")(0) == 5
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [

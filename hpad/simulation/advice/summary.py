@@ -24,8 +24,6 @@ class FleetSummary(msgspec.Struct, frozen=True, kw_only=True):
     hpas: int
     severities: dict[Severity, int]
     advised: int
-    seconds: float
-    """The longest time that is known of an HPA."""
     replica_seconds: float
     saved: float
     added: float
@@ -76,7 +74,6 @@ def summed(assessments: Sequence[Assessment]) -> FleetSummary:
         hpas=len(assessments),
         severities={each: severities.count(each) for each in Severity if each in severities},
         advised=sum(each.advice is not None for each in assessments),
-        seconds=max((each.facts.seconds for each in assessments), default=0.0),
         replica_seconds=sum(each.facts.replica_seconds for each in assessments),
         saved=sum(amount for amount in amounts if amount > 0),
         added=-sum(amount for amount in amounts if amount < 0),
@@ -85,8 +82,12 @@ def summed(assessments: Sequence[Assessment]) -> FleetSummary:
 
 def counts_of(found: FleetSummary) -> str:
     """Returns "20 HPAs, 14 with faults, 7 with advice"."""
-    hpas = f"{found.hpas:,} HPA{'' if found.hpas == 1 else 's'}"
-    return f"{hpas}, {found.faulty or 'none'} with faults, {found.advised or 'none'} with advice"
+    return f"{counted_hpas(found.hpas)}, {found.faulty or 'none'} with faults, {found.advised or 'none'} with advice"
+
+
+def counted_hpas(count: int) -> str:
+    """Returns "1 HPA" or "2,000 HPAs"."""
+    return f"{count:,} HPA{'' if count == 1 else 's'}"
 
 
 def sums_of(found: FleetSummary, price: float | None) -> Iterator[str]:

@@ -15,6 +15,7 @@ from hpad.simulation.advice.summary import (
     FleetAdvice,
     FleetSummary,
     at_risk,
+    counted_hpas,
     counts_of,
     ranked,
     risk,
@@ -146,14 +147,10 @@ def _item(each: Assessment, kind: str, number: str, part: float) -> str:
 def _skipped(skipped: Mapping[str, str]) -> Iterator[str]:
     if not skipped:
         return
-    yield f'<section class="card"><h2>Not assessed <small>{_counted(len(skipped), "HPA")}</small></h2>'
+    yield f'<section class="card"><h2>Not assessed <small>{counted_hpas(len(skipped))}</small></h2>'
     yield '<dl class="skipped">'
     yield "".join(f"<div><dt>{escaped(key)}</dt><dd>{escaped(reason)}</dd></div>" for key, reason in skipped.items())
     yield "</dl></section>\n"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _moment(at: datetime) -> str:
