@@ -5,8 +5,7 @@ import os
 import tempfile
 import threading
 import zlib
-from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -34,19 +33,16 @@ _FEWEST: Final = 600
 """Points of a query that is not divided further."""
 _COARSE: Final = 170
 """Points of a look at the whole time."""
-_NAN: Final = float("nan")
 _SUFFIX: Final = ".answer"
 _UNFINISHED: Final = "unfinished.json"
 _RESUMABLE: Final = 24 * 3600.0
 
 
 class _Reading(msgspec.Struct, frozen=True):
-    """What an unfinished command has read: times are seconds since 1970."""
+    """What an unfinished command has read."""
 
     url: str
-    begin: float
-    end: float
-    step: float
+    grid: TimeGrid
 
 
 class AnswerFolder:
@@ -62,13 +58,11 @@ class AnswerFolder:
             self._folder.mkdir(parents=True, exist_ok=True)
             with suppress(FileNotFoundError, msgspec.MsgspecError):
                 known = msgspec.json.decode((self._folder / _UNFINISHED).read_bytes(), type=_Reading)
-                same = TimeGrid(known.begin, known.step, round((known.end - known.begin) / known.step) + 1)
-                fits = (known.url, same.step, same.points) == (self._url, grid.step, grid.points)
-                if fits and 0 <= grid.end - same.end <= _RESUMABLE:
-                    return same
+                fits = (known.url, known.grid.step, known.grid.points) == (self._url, grid.step, grid.points)
+                if fits and 0 <= grid.end - known.grid.end <= _RESUMABLE:
+                    return known.grid
             self.clear()
-            value = _Reading(self._url, grid.begin, grid.end, grid.step)
-            self._write(self._folder / _UNFINISHED, msgspec.json.encode(value))
+            self._write(self._folder / _UNFINISHED, msgspec.json.encode(_Reading(self._url, grid)))
         except OSError as error:
             raise HistoryError(f"{self._folder}: cannot be used for answers: {error.strerror or error}") from None
         return grid
@@ -80,19 +74,17 @@ class AnswerFolder:
 
     def get(self, expression: str, grid: TimeGrid) -> list[FoundSeries] | None:
         """Returns an answer; None if there is none that can be read."""
-        with suppress(OSError, zlib.error, msgspec.MsgspecError, ValueError):
+        with suppress(OSError, zlib.error, msgspec.MsgspecError):
             content = zlib.decompress(self._path(expression, grid).read_bytes())
-            rows = msgspec.msgpack.decode(content, type=list[tuple[dict[str, str], bytes]])
-            found = [FoundSeries(labels, _unpacked(values)) for labels, values in rows]
+            found = msgspec.msgpack.decode(content, type=list[FoundSeries])
             if all(len(each.values) == grid.points for each in found):
                 return found
         return None
 
     def put(self, expression: str, grid: TimeGrid, found: list[FoundSeries]) -> None:
         """Keeps an answer. Raises HistoryError."""
-        rows = [(each.labels, _packed(each.values)) for each in found]
         try:
-            self._write(self._path(expression, grid), zlib.compress(msgspec.msgpack.encode(rows), 1))
+            self._write(self._path(expression, grid), zlib.compress(msgspec.msgpack.encode(found), 1))
         except OSError as error:
             raise HistoryError(f"{self._folder}: cannot keep answers: {error.strerror or error}") from None
 
@@ -105,16 +97,6 @@ class AnswerFolder:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
         Path(name).replace(path)
-
-
-def _packed(values: Sequence[float | None]) -> bytes:
-    return array("d", [_NAN if value is None else value for value in values]).tobytes()
-
-
-def _unpacked(content: bytes) -> list[float | None]:
-    values = array("d")
-    values.frombytes(content)
-    return [None if value != value else value for value in values]
 
 
 class Answers:
