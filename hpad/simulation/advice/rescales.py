@@ -23,20 +23,11 @@ SUBSTANCE: Final = 0.15
 _MOSTLY: Final = 0.9
 
 
-class PastRescale(NamedTuple):
-    """One change of the count; `at` is the first time with the new one, in seconds since 1970."""
-
-    at: float
-    before: int
-    after: int
-
-    @property
-    def up(self) -> bool:
-        return self.after > self.before
-
-
 class Leg(NamedTuple):
-    """Rescales in one direction, each within TOOTH of the one before."""
+    """A rescale, or several in one direction, each within TOOTH of the one before.
+
+    `begin` and `end` are the first times with the new counts of the first and the last one, in seconds since 1970.
+    """
 
     begin: float
     end: float
@@ -48,7 +39,7 @@ class Leg(NamedTuple):
         return self.after > self.before
 
 
-def rescales(past: HpaPast) -> list[PastRescale]:
+def rescales(past: HpaPast) -> list[Leg]:
     """Returns the rescales, in order.
 
     They are those of the desired count where the past has it: the current count includes the pods that a rollout adds
@@ -57,28 +48,28 @@ def rescales(past: HpaPast) -> list[PastRescale]:
     current = past.load.columns.get(REPLICAS, ())
     column = past.desired if _known(past.desired) >= _MOSTLY * _known(current) else current
     known = [(time, round(count)) for time, count in zip(past.load.times, column, strict=False) if count is not None]
-    return [PastRescale(at, before, after) for (_, before), (at, after) in itertools.pairwise(known) if before != after]
+    return [Leg(at, at, before, after) for (_, before), (at, after) in itertools.pairwise(known) if before != after]
 
 
 def _known(column: Column) -> int:
     return sum(value is not None for value in column)
 
 
-def flaps(found: Sequence[PastRescale]) -> int:
+def flaps(found: Sequence[Leg]) -> int:
     """Returns the number of rescales within FLAP after one in the other direction."""
     within = FLAP.total_seconds()
-    return sum(one.up != two.up and two.at - one.at <= within for one, two in itertools.pairwise(found))
+    return sum(one.up != two.up and two.begin - one.begin <= within for one, two in itertools.pairwise(found))
 
 
-def legs(found: Sequence[PastRescale]) -> list[Leg]:
+def legs(found: Sequence[Leg]) -> list[Leg]:
     """Returns the legs, in order."""
     made: list[Leg] = []
     for each in found:
         last = made[-1] if made else None
-        if last is not None and last.up == each.up and each.at - last.end <= TOOTH.total_seconds():
-            made[-1] = last._replace(end=each.at, after=each.after)
+        if last is not None and last.up == each.up and each.begin - last.end <= TOOTH.total_seconds():
+            made[-1] = last._replace(end=each.end, after=each.after)
         else:
-            made.append(Leg(each.at, each.at, each.before, each.after))
+            made.append(each)
     return made
 
 

@@ -119,7 +119,7 @@ def _pairs(found: Situation, aim: Aim, singles: Sequence[Tried]) -> Iterator[Tri
     helping = [each for each in singles if _helps(aim, before, each.run.chosen, options)]
     if not helping:
         return
-    best = min(helping, key=_ORDERS[aim])
+    best = min(helping, key=_order(aim))
     others: dict[tuple[str, ...], Tried] = {_paths(best): best}
     for each in helping if aim is Aim.LOAD else singles:
         others.setdefault(_paths(each), each)
@@ -152,7 +152,7 @@ def ranked(found: Situation, aim: Aim, tried: Sequence[Tried]) -> list[Tried]:
     """Returns the candidates that reach the aim on the first days, the best first."""
     before = found.now.chosen
     fitting = [each for each in tried if _reaches(aim, found, each, before)]
-    fitting.sort(key=_ORDERS[aim])
+    fitting.sort(key=_order(aim))
     if aim is not Aim.SAVING or not fitting:
         return fitting
     most = fitting[0].run.chosen.replica_seconds + _NEAR * before.replica_seconds
@@ -208,11 +208,8 @@ def _by_cost(tried: Tried) -> tuple[float, ...]:
     return tried.run.chosen.replica_seconds, len(tried.candidate.changes)
 
 
-_ORDERS: Final[Mapping[Aim, Callable[[Tried], tuple[float, ...]]]] = {
-    Aim.LOAD: _by_load,
-    Aim.CALM: _by_cost,
-    Aim.SAVING: _by_cost,
-}
+def _order(aim: Aim) -> Callable[[Tried], tuple[float, ...]]:
+    return _by_load if aim is Aim.LOAD else _by_cost
 
 
 def _size(tried: Tried) -> tuple[float, float]:

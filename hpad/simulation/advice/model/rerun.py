@@ -12,7 +12,7 @@ from hpad.engine.spec import compiled_spec
 from hpad.simulation.advice.assessment import Curve, Figures
 from hpad.simulation.advice.model.leap import LeapRun
 from hpad.simulation.advice.model.load_model import LoadModel, Needs, reduced
-from hpad.simulation.advice.rescales import PastRescale, flaps
+from hpad.simulation.advice.rescales import Leg, flaps
 from hpad.simulation.history import is_total, named
 from hpad.simulation.past import PastModel
 from hpad.simulation.run import BEYOND
@@ -101,7 +101,7 @@ def figures(course: Course, needs: Needs, begin: float, end: float) -> Figures:
     counts = [count for _, _, count in parts]
     changes = itertools.pairwise(course.counts)
     rescales = [
-        PastRescale(time, before, count)
+        Leg(time, time, before, count)
         for (_, before), (time, count) in changes
         if begin <= time < end and count != before
     ]

@@ -258,8 +258,7 @@ class OwnSeriesReader:
         return found
 
     def _expression(self, key: Key, address: str) -> str:
-        escaped = address.replace("\\", "\\\\").replace('"', '\\"')
-        return self._series.of("values", f'{self._series.hpas([key])},metric="{escaped}"', self._grid.step)
+        return self._series.of("values", f"{self._series.hpas([key])},metric={quoted(address)}", self._grid.step)
 
 
 def _known(failed: Column, replicas: Column) -> Column:

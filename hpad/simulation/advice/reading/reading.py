@@ -36,10 +36,6 @@ _LONGEST_NAMES: Final = 2_000
 """Characters of the names of a batch, since they are in URLs."""
 
 
-def _silent(done: int, of: int, samples: int) -> None:
-    """Reports nothing."""
-
-
 class ReadingOptions(NamedTuple):
     """How the past is read.
 
@@ -52,7 +48,7 @@ class ReadingOptions(NamedTuple):
     own: Mapping[tuple[Key, str], PastPromQL] = {}
     most_samples: int = 100_000_000
     cache: Path | None = None
-    progress: Callable[[int, int, int], None] = _silent
+    progress: Callable[[int, int, int], None] = lambda done, of, samples: None
 
 
 def read(
