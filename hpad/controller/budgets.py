@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale
 from hpad.api.metadata import Key
 from hpad.clock import Clock
-from hpad.controller.cluster import ClusterAccess
 from hpad.controller.workers import Worker
 from hpad.controller.write import Discarded
 from hpad.election.owner import NotLeading
@@ -28,6 +27,7 @@ from hpad.engine.settle import Outcome
 from hpad.engine.turn import AskBudget, Reconcile
 from hpad.engine.view import DRY_RUN, View
 from hpad.kube import errors
+from hpad.kube.cluster import Cluster
 from hpad.settings.budgets import SharedBudget
 from hpad.store.store import Store
 from hpad.telemetry.series import BudgetSeries
@@ -77,7 +77,7 @@ class _Sharer(msgspec.Struct):
 class Budgets:
     """Knows the HPAs that share budgets. `retune` gives it the budgets of the settings."""
 
-    def __init__(self, cluster: ClusterAccess, store: Store, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, store: Store, clock: Clock) -> None:
         self._cluster = cluster
         self._store = store
         self._clock = clock

@@ -13,7 +13,6 @@ import structlog
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock
-from hpad.controller.cluster import HpaSource
 from hpad.controller.planning import Phase, PhaseChange, Schedule
 from hpad.controller.reconcile import Reconciler
 from hpad.controller.workers import Deadlines, Worker, Workers
@@ -21,6 +20,8 @@ from hpad.controller.workqueue import DelayingQueue, ShutDown
 from hpad.controller.write import TooEarly
 from hpad.election.owner import ALONE, Authority, Edited, NotLeading, Permit, decides_alike
 from hpad.engine.spec import compiled_spec
+from hpad.kube.hpas import WatchedKinds
+from hpad.manifests.folder import Folder
 from hpad.sources import limits
 from hpad.telemetry import Telemetry
 from hpad.telemetry.episode import Episode, Episodes
@@ -53,6 +54,10 @@ _CHANGES: Final = {
     TurnResult.STANDING_BY: PhaseChange.STAND_BY,
 }
 """The change of the HPA's phase for each result of a turn; for all others it is PhaseChange.COMPLETE."""
+
+
+HpaSource = WatchedKinds | Folder
+"""Where HPAs come from: the caches of the API server's HPAs and Autoscalers, or a folder of manifests."""
 
 
 class Controller:

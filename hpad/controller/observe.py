@@ -18,7 +18,6 @@ from hpad.api.metadata import Key
 from hpad.api.pod import Pod, PodOwner
 from hpad.api.sample import AdapterError, PodSample, Sample
 from hpad.clock import Moment
-from hpad.controller.cluster import ClusterAccess
 from hpad.controller.overlap import Overlap
 from hpad.controller.planning import Record, Timing
 from hpad.controller.workers import Worker
@@ -43,6 +42,7 @@ from hpad.engine.view import (
     View,
 )
 from hpad.kube import errors
+from hpad.kube.cluster import Cluster
 from hpad.settings.budgets import SharedBudget
 from hpad.sources import limits
 from hpad.store.store import Store
@@ -106,7 +106,7 @@ class OwnPods(NamedTuple):
 
 
 async def read_own_pods(
-    cluster: ClusterAccess, hpa: HorizontalPodAutoscaler, scale: Scale, pods: Sequence[Pod]
+    cluster: Cluster, hpa: HorizontalPodAutoscaler, scale: Scale, pods: Sequence[Pod]
 ) -> tuple[list[Pod], OwnPods]:
     """Returns those of the pods that belong to the target, none where that is not known."""
     target = hpa.spec.scale_target_ref
@@ -152,7 +152,7 @@ class Turn(msgspec.Struct, frozen=True):
 class Observer:
     """Builds the View of each turn. `options` apply from the next turn on."""
 
-    def __init__(self, cluster: ClusterAccess, store: Store, overlap: Overlap, options: Options) -> None:
+    def __init__(self, cluster: Cluster, store: Store, overlap: Overlap, options: Options) -> None:
         self._cluster = cluster
         self._store = store
         self._overlap = overlap

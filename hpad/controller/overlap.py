@@ -31,10 +31,10 @@ from hpad.api.metadata import Key
 from hpad.api.pod import Pod, PodOwner
 from hpad.api.selector import Operator, Selector
 from hpad.clock import Clock
-from hpad.controller.cluster import ClusterAccess
 from hpad.engine.spec import compiled_spec
 from hpad.engine.view import TOO_LARGE
 from hpad.kube import errors
+from hpad.kube.cluster import Cluster
 
 Group = tuple[str, ...]
 
@@ -217,7 +217,7 @@ _AT_ONCE: Final = 8
 class Overlap:
     """Registers HPAs and their targets, and finds competing ones. `selectors` are those of the targets."""
 
-    def __init__(self, cluster: ClusterAccess, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
         self.selectors = SelectorIndex()

@@ -3,7 +3,7 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -14,7 +14,6 @@ from hpad.api.sample import HPAIdentity
 from hpad.clock import Clock, Moment
 from hpad.controller import report
 from hpad.controller.budgets import Budgets
-from hpad.controller.cluster import ClusterAccess, Metrics
 from hpad.controller.observe import Observer, Options, Turn
 from hpad.controller.overlap import Overlap
 from hpad.controller.planning import Record, Timing
@@ -37,6 +36,12 @@ from hpad.engine.turn import (
     held_back,
 )
 from hpad.engine.turn import turn as steps_of
+from hpad.kube.cluster import Cluster
+from hpad.notify.notices import Notices
+from hpad.records.history import DecisionHistory
+from hpad.records.recent import RecentReconciles
+from hpad.records.writer import RecordingWriter
+from hpad.sources.replacement import Sources
 from hpad.store.store import Store
 from hpad.telemetry import Telemetry
 
@@ -46,34 +51,12 @@ _ANNOUNCED: Final = 200
 """HPAs whose queries are announced in one turn of their namespace: about ten milliseconds of work."""
 
 
-class ReconcileRecorder(Protocol):
-    """Records reconciles. Must not wait."""
-
-    def note(self, done: Reconcile) -> None: ...
-
-
-class DecisionKeeper(Protocol):
-    """Keeps the decisions of each HPA. Must not wait. `add` returns the reconcile as it is kept."""
-
-    def add(self, done: Reconcile) -> Reconcile: ...
-    def forget(self, key: Key) -> None: ...
-
-
-class NoticeKeeper(ReconcileRecorder, Protocol):
-    """Tells people of reconciles. Must not wait."""
-
-    def forget(self, key: Key) -> None: ...
-
-
 class Keepers(NamedTuple):
-    """What keeps reconciles: `recorders` before the status is written, `decisions` and `notices` after."""
+    """What keeps reconciles: `recorders` before the status is written, `decisions` and `notices` after. None waits."""
 
-    recorders: Sequence[ReconcileRecorder] = ()
-    decisions: DecisionKeeper | None = None
-    notices: NoticeKeeper | None = None
-
-
-NO_KEEPERS: Final = Keepers()
+    recorders: Sequence[RecordingWriter | RecentReconciles]
+    decisions: DecisionHistory
+    notices: Notices
 
 
 class _Driven(msgspec.Struct):
@@ -98,7 +81,7 @@ class Announcements:
     would cause a call of its own, ten lists of the metrics of a namespace instead of one or a few.
     """
 
-    def __init__(self, cluster: ClusterAccess, metrics: Metrics) -> None:
+    def __init__(self, cluster: Cluster, metrics: Sources) -> None:
         self._cluster = cluster
         self._metrics = metrics
         self._waiting: defaultdict[str, dict[Key, None]] = defaultdict(dict)
@@ -145,11 +128,11 @@ class Reconciler:
         *,
         options: Options,
         clock: Clock,
-        cluster: ClusterAccess,
-        metrics: Metrics,
+        cluster: Cluster,
+        metrics: Sources,
         store: Store,
         telemetry: Telemetry,
-        keepers: Keepers = NO_KEEPERS,
+        keepers: Keepers,
     ) -> None:
         self._clock = clock
         self._cluster = cluster
@@ -195,8 +178,7 @@ class Reconciler:
             recorder.note(done)
         acted = self._clock.monotonic()
         await self._writes.publish(driven.turn, done)
-        if self._keepers.notices is not None:
-            self._keepers.notices.note(done)
+        self._keepers.notices.note(done)
         series, now = self._telemetry.controller, self._clock.monotonic()
         report.count(series, done, driven.seconds, began, now)
         stages = TimingTrace(
@@ -206,8 +188,7 @@ class Reconciler:
             act=max(0.0, acted - began - observed - driven.seconds),
             publish=now - acted,
         )
-        done = replace(done, timing=stages)
-        kept = done if self._keepers.decisions is None else self._keepers.decisions.add(done)
+        kept = self._keepers.decisions.add(replace(done, timing=stages))
         report.decided(series.decisions, kept)  # the series share what the history keeps
         return done.settlement
 
@@ -218,10 +199,8 @@ class Reconciler:
         self._sparing.forget(key)
         self.overlap.release(key)
         self.budgets.forget(key)
-        if self._keepers.decisions is not None:
-            self._keepers.decisions.forget(key)
-        if self._keepers.notices is not None:
-            self._keepers.notices.forget(key)
+        self._keepers.decisions.forget(key)
+        self._keepers.notices.forget(key)
         self._telemetry.controller.forget(key)
         self._writes.forget(key)
 

@@ -16,7 +16,6 @@ from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, HPAIdentity, Sample
 from hpad.clock import Clock
-from hpad.controller.cluster import ClusterAccess, Metrics
 from hpad.controller.observe import Turn
 from hpad.controller.workers import Worker
 from hpad.election.owner import Authority, NotLeading, require
@@ -26,6 +25,8 @@ from hpad.engine.examine import Queries
 from hpad.engine.turn import Write
 from hpad.kube import errors
 from hpad.kube.client import Allowed
+from hpad.kube.cluster import Cluster
+from hpad.sources.replacement import Sources
 from hpad.telemetry.episode import Episode, Episodes
 
 _PATIENCE: Final = 0.15
@@ -49,7 +50,7 @@ _Write = Callable[[], Awaitable[None]]
 class Sparing:
     """Reads the work of pods, and writes their deletion costs."""
 
-    def __init__(self, cluster: ClusterAccess, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, metrics: Sources, clock: Clock) -> None:
         self._cluster = cluster
         self._metrics = metrics
         self._clock = clock
@@ -159,7 +160,7 @@ class CostRemoval:
     again, with its time. A request changes a pod only if its mark is still the one seen.
     """
 
-    def __init__(self, cluster: ClusterAccess, owner: Authority, clock: Clock, *, kept: float = _MOST_SECONDS) -> None:
+    def __init__(self, cluster: Cluster, owner: Authority, clock: Clock, *, kept: float = _MOST_SECONDS) -> None:
         self.kept = kept
         self._cluster = cluster
         self._owner = owner

@@ -14,8 +14,7 @@ from typing import Final
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock
-from hpad.controller.cluster import HpaSource
-from hpad.controller.controller import Controller
+from hpad.controller.controller import Controller, HpaSource
 from hpad.store.store import Store
 
 PACE: Final = 0.75

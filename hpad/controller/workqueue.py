@@ -17,10 +17,11 @@ import asyncio
 import heapq
 import itertools
 from collections import deque
-from typing import Final, Protocol
+from typing import Final
 
 from hpad.api.metadata import Key
 from hpad.clock import Clock
+from hpad.telemetry.controller import QueueSeries
 
 _TOGETHER: Final = 1e-3
 """Deadlines within so many seconds are due together: uvloop rounds timers to whole milliseconds."""
@@ -31,19 +32,10 @@ class ShutDown(Exception):
     """The queue is closed and empty: the worker ends."""
 
 
-class QueueMeasurements(Protocol):
-    """Receives the measurements of the queue; times are in seconds."""
-
-    def added(self) -> None: ...
-    def depth(self, keys: int) -> None: ...
-    def waited(self, seconds: float) -> None: ...
-    def worked(self, seconds: float) -> None: ...
-
-
 class DelayingQueue:
     """A queue for one event loop; see the invariants of the module. Not thread-safe."""
 
-    def __init__(self, clock: Clock, series: QueueMeasurements) -> None:
+    def __init__(self, clock: Clock, series: QueueSeries) -> None:
         self._clock = clock
         self._series = series
         self._turns: deque[Key] = deque()

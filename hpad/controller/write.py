@@ -11,7 +11,6 @@ from hpad.api.hpa import AUTOSCALER, HorizontalPodAutoscalerStatus, Scale
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.controller import report
-from hpad.controller.cluster import ClusterAccess
 from hpad.controller.observe import Observer, Turn
 from hpad.controller.sparing import Sparing
 from hpad.controller.workers import Worker
@@ -20,6 +19,7 @@ from hpad.engine import conditions, settle, state
 from hpad.engine.history import EARLY_SECONDS
 from hpad.engine.turn import Reconcile, Write
 from hpad.kube import errors
+from hpad.kube.cluster import Cluster
 from hpad.store.store import Store
 from hpad.telemetry import Telemetry
 from hpad.telemetry.episode import Episode
@@ -48,7 +48,7 @@ class Writes:
     def __init__(
         self,
         observer: Observer,
-        cluster: ClusterAccess,
+        cluster: Cluster,
         store: Store,
         sparing: Sparing,
         telemetry: Telemetry,
@@ -184,9 +184,7 @@ def _status(done: Reconcile) -> HorizontalPodAutoscalerStatus:
     return with_texts(status, decision, targets(msgspec.structs.replace(hpa, status=status)))
 
 
-async def scale_target(
-    cluster: ClusterAccess, clock: Clock, permit: Permit, scale: Scale, replicas: int
-) -> settle.Outcome:
+async def scale_target(cluster: Cluster, clock: Clock, permit: Permit, scale: Scale, replicas: int) -> settle.Outcome:
     """Writes the replica count; after a conflict reads the scale and writes again, up to `ATTEMPTS` times.
 
     If another client changed the replica count meanwhile, nothing more is written. Any other refusal is final for this

@@ -11,8 +11,7 @@ import structlog
 from hpad import __version__
 from hpad.api.metadata import Key
 from hpad.clock import Clock
-from hpad.controller.cluster import HpaSource
-from hpad.controller.controller import Controller
+from hpad.controller.controller import Controller, HpaSource
 from hpad.controller.observe import GAP_PERIODS, Options
 from hpad.controller.reconcile import Keepers, Reconciler
 from hpad.controller.sparing import CostRemoval, kept_seconds

@@ -341,7 +341,7 @@ def _same_spec(
 
 
 class WatchedKinds:
-    """The HPAs and Autoscalers of these caches, by the kind in their keys (`hpad.controller.cluster.HpaSource`)."""
+    """The HPAs and Autoscalers of these caches, by the kind in their keys."""
 
     def __init__(self, caches: Mapping[str, HpaCache]) -> None:
         self.synced = asyncio.Event()

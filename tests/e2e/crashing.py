@@ -38,13 +38,14 @@ import msgspec
 import structlog
 from e2e import crash_troubles
 from e2e.crash_world import Pulse, StepClock, StoreClock, Witness, World
+from support.controller import keepers
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment, SystemClock
 from hpad.controller.observe import Options
 from hpad.controller.planning import Record, Timing, TurnPlan
-from hpad.controller.reconcile import Keepers, Reconciler
+from hpad.controller.reconcile import Reconciler
 from hpad.controller.workers import Worker, Workers
 from hpad.controller.write import TooEarly
 from hpad.election.owner import ALONE, Permit
@@ -233,14 +234,15 @@ def next_of(plan: list[Planned], number: int) -> int:
 
 
 def reconciler(planned: Planned, clock: StepClock, world: World, store: Store, gap: timedelta) -> Reconciler:
+    telemetry = Telemetry()
     made = Reconciler(
         options=Options(tunables=planned.scenario.tunables, patience=5.0, owned=False, gap=gap),
         clock=clock,
         cluster=world,
         metrics=world,
         store=store,
-        telemetry=Telemetry(),
-        keepers=Keepers((world,)),
+        telemetry=telemetry,
+        keepers=keepers(clock, telemetry, world),
     )
     for name, picked in planned.scenario.others.items():
         made.overlap.selectors.put(Key(planned.hpa.metadata.namespace, name), picked)

@@ -28,7 +28,7 @@ from hpad.api.selector import Selector
 from hpad.controller.controller import Controller
 from hpad.controller.observe import Options
 from hpad.controller.overlap import SelectorIndex
-from hpad.controller.reconcile import DecisionKeeper, Keepers, Reconciler, ReconcileRecorder
+from hpad.controller.reconcile import Keepers, Reconciler
 from hpad.controller.takeover import Takeover
 from hpad.election.owner import ALONE, Authority
 from hpad.engine import annotations as own
@@ -36,6 +36,10 @@ from hpad.engine.conditions import Event
 from hpad.engine.view import Competitor, Tunables
 from hpad.kube import errors
 from hpad.kube.client import Allowed
+from hpad.notify.notices import Notices
+from hpad.records.archive import HistoryLimits
+from hpad.records.history import DecisionHistory
+from hpad.settings.notify import NotifySettings
 from hpad.store.store import InMemory, Store
 from hpad.telemetry import Telemetry
 
@@ -291,6 +295,12 @@ class Metrics(Gathering):
         return [at for at, asked in self.asked if asked == name]
 
 
+def keepers(clock: Any, telemetry: Telemetry, *recorders: Any, decisions: DecisionHistory | None = None) -> Keepers:
+    """Returns what keeps reconciles: the recorders, a decision history, and messages to nobody."""
+    history = decisions or DecisionHistory(limits=HistoryLimits(span=timedelta(0)), clock=clock)
+    return Keepers(recorders, history, Notices(NotifySettings(), clock, telemetry.notify))
+
+
 class Bench:
     """A controller with its fakes. Create it inside the virtual loop."""
 
@@ -303,8 +313,8 @@ class Bench:
         telemetry: Telemetry | None = None,
         clock: virtual_time.VirtualClock | None = None,
         store: Store | None = None,
-        recorder: ReconcileRecorder | None = None,
-        decisions: DecisionKeeper | None = None,
+        recorder: Any = None,
+        decisions: DecisionHistory | None = None,
         release: Callable[[Collection[Key]], None] | None = None,
         **options: Any,
     ) -> None:
@@ -322,7 +332,9 @@ class Bench:
             metrics=self.metrics,
             store=self.store,
             telemetry=self.telemetry,
-            keepers=Keepers(() if recorder is None else (recorder,), decisions),
+            keepers=keepers(
+                self.clock, self.telemetry, *(() if recorder is None else (recorder,)), decisions=decisions
+            ),
         )
         self.controller = Controller(
             self.source,
