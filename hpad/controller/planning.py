@@ -139,18 +139,17 @@ def _share(name: str) -> float:
 
 
 class TurnPlan(msgspec.Struct, frozen=True, gc=False):
-    """The next planned turn, in monotonic seconds, and the period in seconds.
-
-    A turn whose metrics arrive within `tolerance` seconds counts as of its planned moment.
-    """
+    """The next planned turn, in monotonic seconds, and the period in seconds."""
 
     next: float
     period: float
-    tolerance: float = 0.0
 
 
 class Timing(msgspec.Struct, frozen=True, gc=False):
-    """The moment a turn was planned for, or started if it runs before its planned time. `tolerance` is in seconds."""
+    """The moment a turn was planned for, or started if it runs before its planned time.
+
+    A turn whose metrics arrive within `tolerance` seconds counts as of its planned moment.
+    """
 
     moment: Moment
     plan: TurnPlan
@@ -333,7 +332,7 @@ class Schedule:
         record, now = self.records[key], self._clock.monotonic()
         period = self._period if record.period is None else record.period
         tolerance = IN_TIME * min(period, self._period)
-        plan, late = TurnPlan(self._next(key, record, now), period, tolerance), _lateness(record, now)
+        plan, late = TurnPlan(self._next(key, record, now), period), _lateness(record, now)
         if record.due is None or late is None or late > tolerance:
             return late, Timing(Moment.now(self._clock), plan, 0.0)
         record.planned = planned_moment(self._clock, record.due, record.planned)

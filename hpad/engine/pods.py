@@ -138,7 +138,6 @@ class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     total: int | None = None
     unready: int = 0
     missing: int = 0
-    ignored: int = 0
     unserved: bool = False
     note: str = ""
 
@@ -273,7 +272,6 @@ def _over(
         percent=used if by_percent else None,
         unready=len(groups.unready),
         missing=len(groups.missing),
-        ignored=len(groups.ignored),
     )
     cautious = guessed(metric, groups, usage.ratio, requested_by_pod)
     if cautious is None:

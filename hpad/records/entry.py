@@ -75,7 +75,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel",
     trace: Trace | None = None
 
 
-def first(done: Reconcile, number: int = 0) -> Entry:
+def first(done: Reconcile) -> Entry:
     """Returns the entry of a stretch that begins with this decision, without points and trace."""
     view, decision, settlement = done.view, done.decision, done.settlement
     return Entry(
@@ -94,7 +94,6 @@ def first(done: Reconcile, number: int = 0) -> Entry:
         error=(settlement.error or "")[:MOST_TEXT],
         metrics=addresses(view.spec.metrics),
         target=None if view.shadow is None else view.shadow.replicas,
-        number=number,
     )
 
 

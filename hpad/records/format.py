@@ -309,11 +309,6 @@ def decode_step(value: Any, where: str = "") -> Step:
     return step
 
 
-def converted(value: Any, kind: type[_Decoded], where: str) -> _Decoded:
-    """Converts JSON-like builtins to a struct. Raises RecordingError naming the field below `where`."""
-    return _converted(_without_nulls(value), kind, where)
-
-
 def _converted(value: Any, kind: type[_Decoded], where: str) -> _Decoded:
     try:
         return msgspec.convert(value, kind, dec_hook=dec_hook)

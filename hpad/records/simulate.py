@@ -7,7 +7,6 @@ workload would have answered, unless a model of the workload is given (`hpad.sim
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -32,27 +31,11 @@ class NotRecorded(AdapterError):
     """The answer to a query that the recording has no answer for."""
 
 
-class Difference(NamedTuple):
-    """The first turn that left another count than the recorded one."""
-
-    time: datetime
-    recorded: int
-    changed: int
-
-
 class ComparedTurn(NamedTuple):
-    """One step, decided under the recorded and under the changed spec.
-
-    `difference` is the one of this turn or of an earlier one, None where the counts have never differed. `valid`: no
-    earlier turn left another count, so the recorded answers are those that the workload would have had. `reset`: the
-    simulated count was given up, since the recorded count is not that of the decision before: another client set it.
-    """
+    """One step, decided under the recorded and under the changed spec."""
 
     recorded: Reconcile
     changed: Reconcile
-    difference: Difference | None
-    valid: bool
-    reset: bool
 
 
 Model = Callable[[View, Sequence[Sample | AdapterError], int], Modelled]
@@ -68,7 +51,7 @@ class Simulation:
 
     def __init__(
         self,
-        changes: Sequence[Change] = (),
+        changes: Sequence[Change],
         spec: HorizontalPodAutoscalerSpec | None = None,
         model: Model | None = None,
     ) -> None:
@@ -81,8 +64,7 @@ class Simulation:
 
     def _restart(self) -> None:
         """Forgets all that was simulated."""
-        self._difference: Difference | None = None
-        self._last: ComparedTurn | None = None
+        self._last: Reconcile | None = None
         self._hpa: HorizontalPodAutoscaler | None = None
         self._history = History()
         self._count: int | None = None
@@ -91,7 +73,7 @@ class Simulation:
 
     def continues(self, scenario: Scenario) -> bool:
         """Returns whether the scenario goes on where the one before ended: later, with the same HPA and its history."""
-        last = None if self._last is None else self._last.recorded
+        last = self._last
         if last is None or not scenario.steps or last.view.hpa.key != scenario.hpa.key:
             return False
         first = decode_step(scenario.steps[0], "steps[0]")
@@ -104,33 +86,25 @@ class Simulation:
             self._hpa, self._history = scenario.hpa, scenario.history
         self._withheld |= _withheld_reasons(scenario.steps)
         for index, (step, recorded) in enumerate(replay.steps(scenario)):
-            self._last = turn = self._turn(step, recorded, f"steps[{index}]")
-            yield turn
+            changed, self._last = self._turn(step, recorded, f"steps[{index}]"), recorded
+            yield ComparedTurn(recorded, changed)
 
-    def _turn(self, step: Step, recorded: Reconcile, where: str) -> ComparedTurn:
-        before, reset = self._difference, self._is_reset(step)
-        if reset:
+    def _turn(self, step: Step, recorded: Reconcile, where: str) -> Reconcile:
+        if self._is_reset(step):
             self._count = None
         changed = self._decide(step, recorded, where)
         self._hpa, self._history = changed.view.hpa, changed.settlement.history
         if changed.settlement.status_changed:
             self._hpa = msgspec.structs.replace(self._hpa, status=changed.settlement.status)
-        self._follow(recorded, changed)
-        return ComparedTurn(recorded, changed, self._difference, before is None, reset and before is not None)
+        if recorded.view.scale is not None:
+            self._expected, count = after(recorded), after(changed)
+            self._count = None if count == self._expected else count
+        return changed
 
     def _is_reset(self, step: Step) -> bool:
-        """Returns whether the recorded count is another one than the decision before left."""
+        """Returns whether the recorded count is not what the decision before left: another client has set it."""
         known = None not in (self._count, self._expected) and step.scale is not None
         return known and step.scale is not None and step.scale.spec.replicas != self._expected
-
-    def _follow(self, recorded: Reconcile, changed: Reconcile) -> None:
-        """Notes the counts after the turn."""
-        if recorded.view.scale is None:
-            return
-        self._expected, count = after(recorded), after(changed)
-        self._count = None if count == self._expected else count
-        if self._difference is None and count != self._expected:
-            self._difference = Difference(recorded.view.now, self._expected, count)
 
     def _decide(self, step: Step, recorded: Reconcile, where: str) -> Reconcile:
         view, step = recorded.view, self._withholding(step, recorded)

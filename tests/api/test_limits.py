@@ -9,7 +9,7 @@ from support.engine import external, resource
 
 from hpad.api import limits
 from hpad.kube import hpas, scale
-from hpad.records.format import Scenario, converted
+from hpad.records.format import decode_scenario
 
 _REF = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 _FEW = {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"} for number in range(100)]}
@@ -86,7 +86,7 @@ def test_of_the_annotations_only_those_of_hpad_are_kept() -> None:
 def test_a_recorded_hpa_that_was_refused_is_refused_again() -> None:
     refused = hpas.hpa(hpa(metrics=[external("m", value="1")] * 101)).value
     recorded = msgspec.json.decode(msgspec.json.encode(refused))
-    assert converted({"id": "x", "hpa": recorded, "steps": []}, Scenario, "").hpa.spec.refused == refused.spec.refused
+    assert decode_scenario({"id": "x", "hpa": recorded, "steps": []}).hpa.spec.refused == refused.spec.refused
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from support.engine import Workload, external, resource, series, used
 from hpad.cli import fetch, main
 from hpad.cli.fetch import Refusal
 from hpad.cli.output import Failure
-from hpad.engine.trace import Trace, encode
+from hpad.engine.trace import Trace
 from hpad.records.entry import first
 
 Json = dict[str, Any]
@@ -38,7 +38,10 @@ class Answers:
 
 
 def detail(made: Trace) -> Json:
-    return {"trace": json.loads(encode(made)), "outlook": [{"text": "5 -> 2 once the window frees", "kind": "step"}]}
+    return {
+        "trace": json.loads(msgspec.json.encode(made)),
+        "outlook": [{"text": "5 -> 2 once the window frees", "kind": "step"}],
+    }
 
 
 def entry(web: Workload, **changes: Any) -> Json:

@@ -30,7 +30,7 @@ def history(targets: list[int], loads: list[int], mode: str = "shadow") -> list[
         web.replicas = target
         web.reconcile(series(load), after=60 if number else 0)
         assert web.done is not None
-        found.append(msgspec.structs.replace(first(web.done, number + 1), turns=1, kind=AUTOSCALER))
+        found.append(msgspec.structs.replace(first(web.done), number=number + 1, turns=1, kind=AUTOSCALER))
     return found
 
 

@@ -21,7 +21,6 @@ from hpad.api.pod import ContainerRequests
 from hpad.api.sample import AdapterError
 from hpad.engine import trace
 from hpad.engine.settle import Outcome
-from hpad.engine.trace import encode
 from hpad.engine.trace.metric_types import ActivationTrace, FallbackTrace, NextFallbackTrace, SampleTrace
 from hpad.engine.view import DRY_RUN, Gates
 
@@ -281,4 +280,4 @@ def test_a_sample_that_is_newer_than_its_reconcile_has_no_negative_age() -> None
 def test_a_ratio_that_is_not_a_number_is_left_out_of_the_json() -> None:
     web = Workload(external("queue", averageValue="10"), replicas=0, low=0)
     web.reconcile()
-    assert b"NaN" not in encode(web.trace)
+    assert b"NaN" not in msgspec.json.encode(web.trace)

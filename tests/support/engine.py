@@ -23,7 +23,7 @@ from hpad.engine.outlook import outlook
 from hpad.engine.outlook.types import Outlook
 from hpad.engine.settle import Outcome, Settlement
 from hpad.engine.spec import CompiledMetric, compiled_spec
-from hpad.engine.trace import Trace, decode, encode
+from hpad.engine.trace import Trace
 from hpad.engine.trace.make import make_trace
 from hpad.engine.turn import Reconcile, run
 from hpad.engine.view import Gates, Tunables, View
@@ -208,7 +208,7 @@ class Workload:
     @property
     def trace(self) -> Trace:
         """The trace of the last reconcile, read back from its JSON."""
-        return decode(encode(make_trace(self._kept)))
+        return msgspec.json.decode(msgspec.json.encode(make_trace(self._kept)), type=Trace)
 
     @property
     def outlook(self) -> tuple[Outlook, ...]:

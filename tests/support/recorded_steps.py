@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.engine import brief, holds, trace
+from hpad.engine import brief, holds
 from hpad.engine.outlook import outlook
 from hpad.engine.render.decision import lines
 from hpad.engine.trace.make import make_trace
@@ -31,7 +31,7 @@ def said(done: Reconcile, number: int) -> Iterator[str]:
     yield f"held by: {', '.join(holds.held_by(done.view, done.decision, done.outcome))}"
     yield _json(msgspec.json.encode(replay.results_of(done)))
     made = make_trace(done)
-    yield _json(trace.encode(made))
+    yield _json(msgspec.json.encode(made))
     if number % IN_FULL == 0:
         yield brief.brief(done.decision, done.outcome)
         outlooks = outlook(done)

@@ -277,16 +277,3 @@ class Trace(Step, frozen=True):
     @property
     def key(self) -> Key:
         return key_of(self.namespace, self.name, self.kind)
-
-
-_decoder = msgspec.json.Decoder(Trace)
-
-
-def encode(trace: Trace) -> bytes:
-    """Returns the trace as JSON."""
-    return msgspec.json.encode(trace)
-
-
-def decode(body: bytes) -> Trace:
-    """Returns the trace of its JSON. Raises msgspec.ValidationError or DecodeError."""
-    return _decoder.decode(body)
