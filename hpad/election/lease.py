@@ -102,105 +102,12 @@ def identity() -> str:
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
-class StoredLease:
-    """A Lease at the API server: `object` is the version last read or written, None if there was none.
-
-    `is_held`: that version names `identity` as the holder. Client and server both give up a request after half the
-    renew deadline.
-    """
-
-    def __init__(
-        self, client: Client, election: Election, name: str, identity: str, recorder: EventRecorder | None
-    ) -> None:
-        self.key = Key(election.namespace, name)
-        self.object: Object | None = None
-        self._client = client
-        self._clock = client.clock
-        self._patience = election.renew_deadline.total_seconds() / 2
-        self._limit = {"timeout": duration.write(election.renew_deadline / 2)}
-        self._identity = identity
-        self._recorder = recorder
-
-    @property
-    def is_held(self) -> bool:
-        return self.object is not None and self.object["spec"].get("holderIdentity") == self._identity
-
-    async def _send(self, method: str, path: str, body: Object | None = None) -> bytes:
-        """Returns the body of the answer. Raises errors.ApiError, also for a timeout over all retries of the client."""
-        data = None if body is None else msgspec.json.encode(body)
-        try:
-            async with asyncio.timeout(self._patience):
-                return await self._client.request(method, path, params=self._limit, body=data, timeout=self._patience)
-        except TimeoutError as error:
-            text = f"{method} of {path} was not answered within {self._patience:g} s"
-            raise errors.ApiError(0, "Timeout", text) from error
-
-    async def read(self) -> Object | None:
-        """Reads and returns `object`. Raises errors.ApiError, except that the Lease is not found."""
-        try:
-            self.object = await self._send_lease("GET", LEASES.object(self.key))
-        except errors.ApiError as error:
-            if not error.not_found:
-                raise
-            self.object = None
-        return self.object
-
-    async def write(self, spec: Object) -> Object:
-        """Sends the spec; returns the new `object`. Raises errors.ApiError.
-
-        Sends a PUT on top of the version last seen, or a POST if there is no Lease.
-        """
-        method, path = "PUT", LEASES.object(self.key)
-        if self.object is None:
-            method, path = "POST", LEASES.collection(self.key.namespace)
-        head = {"name": self.key.name, "namespace": self.key.namespace}
-        head = head if self.object is None else self.object["metadata"]
-        lease = {"kind": LEASES.kind, "apiVersion": API_VERSION, "metadata": head, "spec": spec}
-        written = await self._send_lease(method, path, lease)
-        if written["spec"].get("holderIdentity", "") != spec["holderIdentity"]:
-            # A webhook or proxy may answer with another object: this process would lead without the Lease.
-            raise errors.ApiError(0, "BadAnswer", f"the server accepted the Lease but answered {written['spec']}")
-        self.object = written
-        return written
-
-    async def release(self) -> None:
-        """Releases the Lease if `identity` holds it. Raises errors.ApiError."""
-        try:
-            await self._release()
-        except errors.ApiError as error:
-            if not error.conflict:
-                raise
-            await self.read()
-            await self._release()
-
-    def announce(self, text: str) -> None:
-        """Records an event "<identity> <text>" on the Lease, as client-go's leaderelection does; best effort."""
-        if self._recorder is None or self.object is None:
-            return
-        meta = self.object["metadata"]
-        uid, version = str(meta.get("uid", "")), str(meta.get("resourceVersion", ""))
-        about = events.EventObject(LEASES.kind, self.key.namespace, self.key.name, uid, API_VERSION, version)
-        self._recorder.record_for(about, Event(NORMAL, "LeaderElection", f"{self._identity} {text}"))
-
-    async def _send_lease(self, method: str, path: str, body: Object | None = None) -> Object:
-        """Returns the Lease that was read or written. Raises errors.ApiError."""
-        answer = await self._send(method, path, body)
-        try:
-            return decoded(answer)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise errors.ApiError(0, "BadAnswer", f"the answer is no Lease: {error}") from error
-
-    async def _release(self) -> None:
-        if self.object is not None and self.is_held:
-            await self.write(release_spec(self.object["spec"], self._clock.now()))
-
-
 class Elector:
-    """One candidate's view of one Lease. An attempt takes one request for the leader, four at most.
+    """One candidate's view of one Lease at the API server. An attempt takes one request for the leader, four at most.
 
-    A renewal is written on top of the last version written; the Lease is read only if that fails. A Lease that vanishes
-    while another holds it is respected as if it still existed. `slow_renewals` counts the renewals that needed a read.
-    `release` and `announce` are methods of StoredLease.
+    A renewal is written on top of the last version read or written; the Lease is read only if that fails. A Lease that
+    vanishes while another holds it is respected as if it still existed. `slow_renewals` counts the renewals that needed
+    a read. Client and server both give up a request after half the renew deadline.
     """
 
     def __init__(
@@ -208,12 +115,15 @@ class Elector:
     ) -> None:
         self.identity = identity
         self.slow_renewals = 0
-        self._lease = StoredLease(client, election, election.name, identity, recorder)
-        self.key = self._lease.key
-        self.announce = self._lease.announce
-        self.release = self._lease.release
+        self.key = Key(election.namespace, election.name)
+        self._client = client
         self._clock = client.clock
         self._election = election
+        self._patience = election.renew_deadline.total_seconds() / 2
+        self._limit = {"timeout": duration.write(election.renew_deadline / 2)}
+        self._recorder = recorder
+        self._object: Object | None = None
+        """The version last read or written; None if there was none."""
         self._seen: Observation | None = None
         self._log = structlog.get_logger("hpad.election", lease=str(self.key))
 
@@ -221,6 +131,11 @@ class Elector:
     def holder(self) -> str:
         """The holder named in the Lease when it was last read; "" without one."""
         return (self._seen.record.holder_identity if self._seen is not None else None) or ""
+
+    @property
+    def _is_held(self) -> bool:
+        """Whether the version last read or written names this process as the holder."""
+        return self._object is not None and self._object["spec"].get("holderIdentity") == self.identity
 
     def held_by_other(self) -> bool:
         """Returns whether another identity held the Lease when it was last read, and it has not expired since."""
@@ -231,7 +146,7 @@ class Elector:
 
         Returns None while another identity holds the Lease. Raises errors.ApiError if the outcome is unknown.
         """
-        if self._lease.is_held:
+        if self._is_held:
             try:
                 return await self._acquire_or_renew()
             except errors.ApiError as error:
@@ -251,17 +166,76 @@ class Elector:
             raise
 
     async def read(self) -> None:
-        """Reads the Lease. Raises errors.ApiError."""
-        found = await self._lease.read()
-        if found is not None:
-            self._seen = observe(self._seen, found["spec"], self._clock.monotonic())
+        """Reads the Lease. Raises errors.ApiError, except that the Lease is not found."""
+        try:
+            self._object = await self._send("GET", LEASES.object(self.key))
+        except errors.ApiError as error:
+            if not error.not_found:
+                raise
+            self._object = None
+        else:
+            self._seen = observe(self._seen, self._object["spec"], self._clock.monotonic())
+
+    async def release(self) -> None:
+        """Releases the Lease if this process holds it. Raises errors.ApiError."""
+        try:
+            await self._release()
+        except errors.ApiError as error:
+            if not error.conflict:
+                raise
+            await self.read()
+            await self._release()
+
+    def announce(self, text: str) -> None:
+        """Records an event "<identity> <text>" on the Lease, as client-go's leaderelection does; best effort."""
+        if self._recorder is None or self._object is None:
+            return
+        meta = self._object["metadata"]
+        uid, version = str(meta.get("uid", "")), str(meta.get("resourceVersion", ""))
+        about = events.EventObject(LEASES.kind, self.key.namespace, self.key.name, uid, API_VERSION, version)
+        self._recorder.record_for(about, Event(NORMAL, "LeaderElection", f"{self.identity} {text}"))
 
     async def _acquire_or_renew(self) -> Moment:
-        began, stored = Moment.now(self._clock), self._lease.object
+        began, stored = Moment.now(self._clock), self._object
         spec = acquire_or_renew_spec(stored and stored["spec"], self.identity, self._election, began.wall)
-        written = await self._lease.write(spec)
+        written = await self._write(spec)
         self._seen = observe(None, written["spec"], began.monotonic)
         return began
+
+    async def _release(self) -> None:
+        if self._object is not None and self._is_held:
+            await self._write(release_spec(self._object["spec"], self._clock.now()))
+
+    async def _write(self, spec: Object) -> Object:
+        """Sends the spec; returns the new object. Raises errors.ApiError.
+
+        Sends a PUT on top of the version last seen, or a POST if there is no Lease.
+        """
+        method, path = "PUT", LEASES.object(self.key)
+        if self._object is None:
+            method, path = "POST", LEASES.collection(self.key.namespace)
+        head = {"name": self.key.name, "namespace": self.key.namespace}
+        head = head if self._object is None else self._object["metadata"]
+        lease = {"kind": LEASES.kind, "apiVersion": API_VERSION, "metadata": head, "spec": spec}
+        written = await self._send(method, path, lease)
+        if written["spec"].get("holderIdentity", "") != spec["holderIdentity"]:
+            # A webhook or proxy may answer with another object: this process would lead without the Lease.
+            raise errors.ApiError(0, "BadAnswer", f"the server accepted the Lease but answered {written['spec']}")
+        self._object = written
+        return written
+
+    async def _send(self, method: str, path: str, body: Object | None = None) -> Object:
+        """Returns the Lease of the answer. Raises errors.ApiError, also for a timeout over all retries."""
+        data = None if body is None else msgspec.json.encode(body)
+        try:
+            async with asyncio.timeout(self._patience):
+                answer = await self._client.request(method, path, params=self._limit, body=data, timeout=self._patience)
+            return decoded(answer)
+        except TimeoutError as error:
+            text = f"{method} of {path} was not answered within {self._patience:g} s"
+            raise errors.ApiError(0, "Timeout", text) from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise errors.ApiError(0, "BadAnswer", f"the answer is no Lease: {error}") from error
 
 
 class _Lease(msgspec.Struct):
