@@ -28,7 +28,6 @@ from hpad.engine.turn import Reconcile
 from hpad.records.archive import DEFAULT, Archive, FoundEntry, HistoryLimits, HistoryUsage
 from hpad.records.entry import MOST_TEXT, Entry, Point, UnreadableEntry, unpack_said, unpack_step
 from hpad.records.stretch import Stretch, kept, reason
-from hpad.records.subscription import Listeners, Subscription
 from hpad.records.tables import Search
 from hpad.telemetry.episode import Episode
 
@@ -87,7 +86,7 @@ class DecisionHistory:
         self._clock = clock or SystemClock()
         self._archive = Archive(file, self._clock, limits) if limits.span else None
         self._open: dict[Key, Stretch] = {}
-        self._listeners = Listeners()
+        self._listeners: set[Callable[[Key], None]] = set()
         log = structlog.get_logger("hpad.history")
         text = "bug: the decision history could not be kept"
         self._bugs = Episode(log, self._clock, text, "", level="exception")
@@ -110,12 +109,16 @@ class DecisionHistory:
             now.readings.clear()
         return now.last
 
-    def subscribe(self) -> Subscription:
-        """Returns the decisions from now on: the key of the HPA of each entry that begins.
+    def subscribe(self, listener: Callable[[Key], None]) -> None:
+        """Calls the listener with the key of the HPA of each entry that begins, until `unsubscribe`.
 
-        Each rescale begins an entry. Close the subscription after use; one that is not read ends by itself.
+        Each rescale begins an entry. The listener must neither wait nor raise.
         """
-        return self._listeners.subscribe()
+        self._listeners.add(listener)
+
+    def unsubscribe(self, listener: Callable[[Key], None]) -> None:
+        """Ends the calls of a listener."""
+        self._listeners.discard(listener)
 
     def forget(self, key: Key) -> None:
         """Drops the history of a deleted HPA."""
@@ -217,8 +220,7 @@ class DecisionHistory:
                 self._bugs.occurred()
 
     async def stop(self) -> None:
-        """Ends all stretches, saves, and ends all subscriptions. Call it after the last decision."""
-        self._listeners.close()
+        """Ends all stretches, and saves. Call it after the last decision."""
         self.release(tuple(self._open))
         if self._archive is not None:
             await self._archive.close()
@@ -254,7 +256,8 @@ class DecisionHistory:
         self._last = stretch.number = max(self._last + 1, micros(stretch.began))
         self._open[stretch.key] = stretch
         self._put(stretch)
-        self._listeners.tell(stretch.key)
+        for listener in tuple(self._listeners):
+            listener(stretch.key)
 
     def _put(self, stretch: Stretch) -> None:
         if self._archive is None:

@@ -1,6 +1,6 @@
 """The decisions as server-sent events (WHATWG HTML, "Server-sent events").
 
-One task follows the decision history for all clients, so an event is made once. A client that does not read is
+The decision history is followed once for all clients, so an event is made once. A client that does not read is
 disconnected. Events are not stored: after a reconnect a client reads the list of HPAs again, and a `Last-Event-ID` has
 no effect.
 """
@@ -17,7 +17,6 @@ from aiohttp import web
 from hpad.api.hpa import key_of
 from hpad.api.metadata import Key
 from hpad.records.history import DecisionHistory
-from hpad.records.subscription import Subscription
 from hpad.serve import limits
 from hpad.serve.api_types import Summary
 from hpad.serve.summary import matches
@@ -89,8 +88,6 @@ class Streams:
         self._summarize = summarize
         self._encode = encode
         self._clients: set[_Client] = set()
-        self._subscription: Subscription | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._log = structlog.get_logger("hpad.serve")
 
@@ -138,40 +135,29 @@ class Streams:
 
     def _add(self, client: _Client) -> None:
         self._clients.add(client)
-        if self._subscription is None:
-            # Before the client gets the first byte, so that it misses no later decision.
-            self._subscription = self._decisions.subscribe()
-            task = asyncio.create_task(self._follow(self._subscription), name="decision stream")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        # Before the client gets the first byte, so that it misses no later decision.
+        self._decisions.subscribe(self._decided)
 
     def _remove(self, client: _Client) -> None:
         self._clients.discard(client)
-        if not self._clients and self._subscription is not None:
-            self._subscription.close()
-            self._subscription = None
+        if not self._clients:
+            self._decisions.unsubscribe(self._decided)
 
-    async def _follow(self, subscription: Subscription) -> None:
-        """Sends decisions to the clients. If the subscription ends, so do the streams, and their clients reconnect."""
-        try:
-            with subscription:
-                async for key in subscription:
-                    self._publish(key)
-        except Exception:  # noqa: BLE001  # a task that nothing awaits
-            self._log.exception("bug: unexpected exception while decisions are sent")
-        if self._subscription is subscription:
-            self._subscription = None
-            self._end_all()
+    def _decided(self, key: Key) -> None:
+        asyncio.get_running_loop().call_soon(self._publish, key)  # the reconcile goes on meanwhile
 
     def _publish(self, key: Key) -> None:
-        summary = self._summarize(key)
-        if summary is None:
-            return
-        clients = [client for client in self._clients if client.wants(summary)]
-        if clients:
-            event = b"event: decision\ndata: %b\n\n" % self._encode(summary)
-            for client in clients:
-                client.put(event)
+        """Sends a decision to the clients. After a bug their streams end, and they reconnect."""
+        try:
+            summary = self._summarize(key)
+            clients = [] if summary is None else [client for client in self._clients if client.wants(summary)]
+            if summary is not None and clients:
+                event = b"event: decision\ndata: %b\n\n" % self._encode(summary)
+                for client in clients:
+                    client.put(event)
+        except Exception:  # noqa: BLE001  # a callback of the event loop
+            self._log.exception("bug: unexpected exception while decisions are sent")
+            self._end_all()
 
     def _end_all(self) -> None:
         for client in self._clients:

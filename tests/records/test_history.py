@@ -95,15 +95,33 @@ def test_a_clock_that_was_set_back_leaves_the_history_in_the_order_of_the_turns(
 def test_a_listener_is_told_of_the_turns_that_became_an_entry() -> None:
     async def main() -> list[Key]:
         diary = Diary(Workload(*[external(name, averageValue="10") for name in ("a", "b")], replicas=5))
-        with diary.log.subscribe() as heard:
-            for _ in range(3):
-                diary.turn(series(50), series(20))
-            for _ in range(SETTLED):
-                diary.turn(series(20), series(50))
-            diary.turn(series(90), series(90))
-            return [await anext(heard) for _ in range(3)]
+        heard: list[Key] = []
+        diary.log.subscribe(heard.append)
+        for _ in range(3):
+            diary.turn(series(50), series(20))
+        for _ in range(SETTLED):
+            diary.turn(series(20), series(50))
+        diary.turn(series(90), series(90))
+        return heard
 
     assert virtual_time.run(main()) == [WEB] * 3
+
+
+@in_virtual_time
+async def test_a_listener_gets_the_hpa_of_each_new_decision() -> None:
+    log = DecisionHistory()
+    bench = Bench(hpa("web"), decisions=log)
+    heard: list[Key] = []
+    log.subscribe(heard.append)
+    bench.controller.start()
+    await asyncio.sleep(50)
+    bench.metrics.values["web"] = 30
+    await asyncio.sleep(30)
+    log.unsubscribe(heard.append)
+    bench.metrics.values["web"] = 60
+    await asyncio.sleep(30)
+    await bench.controller.stop(5)
+    assert heard == [WEB] * 3
 
 
 def test_a_history_that_is_off_knows_the_last_decision() -> None:
