@@ -19,7 +19,7 @@ from hpad.api.kept import kept
 from hpad.api.problem import Problem
 from hpad.api.quantity import QuantityError, parse_milli
 from hpad.api.text import shown, visible
-from hpad.engine import addresses, api_fields, chosen_pods, controls, fallback_policy, metric_policy, schedule
+from hpad.engine import addresses, api_fields, controls, fallback_policy, metric_policy, schedule
 from hpad.engine.addresses import MetricIdentity, identities
 from hpad.engine.controls import NO_CONTROLS, Controls
 from hpad.engine.fallback_policy import DEFAULT_AFTER, LAST_GOOD, Fallback, FallbackPolicy, Fallbacks
@@ -241,7 +241,7 @@ def _resolved(found: Controls, metrics: tuple[MetricIdentity, ...], errors: list
         found = controls.without(found, controls.METRIC_POLICY)
     try:
         if found.pods is not None:
-            chosen_pods.require_known(found.pods, metrics)
+            controls.require_known(found.pods, metrics)
     except ValueError as error:
         errors.append(Problem(controls.PODS, str(error), reason=INVALID))
         found = controls.without(found, controls.PODS)

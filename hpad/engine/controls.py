@@ -6,24 +6,26 @@ its name. Recordings keep the texts of the valid ones. docs/reference/annotation
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from hpad.api import duration, metadata
+from hpad.api import selector as selectors
 from hpad.api.autoscaler import PREFIX
 from hpad.api.hpa import AUTOSCALER
 from hpad.api.kept import kept
 from hpad.api.quantity import Quantity, QuantityError, parse_milli
+from hpad.api.selector import Selector, SelectorError
 from hpad.api.text import shown
-from hpad.engine import addresses, chosen_pods, expression, schedule, spare_replicas
-from hpad.engine.addresses import Address
-from hpad.engine.chosen_pods import ChosenPods
+from hpad.engine import addresses, expression, schedule, spare_replicas
+from hpad.engine.addresses import Address, MetricIdentity
 from hpad.engine.expression import Node
 from hpad.engine.schedule import Schedule
 from hpad.engine.spare_replicas import SpareReplicas
+from hpad.engine.spec import CompiledMetric
 
 METRIC_POLICY: Final = f"{PREFIX}metric-policy"
 SYNC_PERIOD: Final = f"{PREFIX}sync-period"
@@ -75,6 +77,21 @@ class BusyMetric(NamedTuple):
 
     address: Address
     above: int = 0
+
+
+class ChosenPods(NamedTuple):
+    """Which of the target's pods metrics are about: the selectors by address; None: that of all other metrics.
+
+    Pods that are left out stay pods of the target; their requests, readiness and values do not count for the metric.
+    """
+
+    selectors: tuple[tuple[Address | None, Selector], ...]
+
+    def of(self, metric: CompiledMetric) -> Selector | None:
+        """Returns the selector of the pods that a metric is about; None where it is about all of them."""
+        found: Mapping[Address | None, Selector] = dict(self.selectors)
+        [forms] = addresses.forms(addresses.identities([metric]))
+        return next((found[form] for form in (*forms[1:], None) if form in found), None)
 
 
 class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -236,6 +253,43 @@ def _busy_address(written: str, text: str) -> Address:
     return address
 
 
+def _chosen_pods(text: str) -> ChosenPods:
+    """Parses selectors for all metrics, or parts with semicolons between, each `METRIC: SELECTOR` or one SELECTOR.
+
+    METRIC is an address of `hpad.engine.addresses`, except `#INDEX`; one SELECTOR is for all others. Raises ValueError.
+    """
+    found: dict[Address | None, Selector] = {}
+    for part in text.split(";"):
+        address, selector = _part(part.strip())
+        if address in found:
+            raise ValueError(f"{shown(part.strip())} is for the same metrics as another part")
+        found[address] = selector
+    return ChosenPods(tuple(found.items()))
+
+
+def _part(part: str) -> tuple[Address | None, Selector]:
+    before, colon, text = part.rpartition(": ")
+    address = addresses.parse(before.strip()) if colon else None
+    if address is not None and address.position is not None:
+        raise ValueError(f"{shown(before)} is an index: name the metric")
+    try:
+        selector = selectors.parse(text)
+    except SelectorError as error:
+        raise ValueError(f"{shown(text)} is not a label selector: {error}") from None
+    if not selector.requirements:
+        raise ValueError("a label selector such as role=stable is missing")
+    return address, selector
+
+
+def require_known(chosen: ChosenPods, metrics: Sequence[MetricIdentity]) -> None:
+    """Raises ValueError for an address that stands for no metric."""
+    known = {form for forms in addresses.forms(metrics) for form in forms}
+    for address, _ in chosen.selectors:
+        if address is not None and address not in known:
+            there = addresses.existing(addresses.canonical(tuple(metrics)))
+            raise ValueError(f"there is no metric {shown(str(address))} here; {there}")
+
+
 def _budget(text: str) -> str:
     if metadata.label_faults(text.strip()) or not text.strip():
         raise ValueError(f"{shown(text)} is not the name of a budget, such as gpu")
@@ -270,7 +324,7 @@ CONTROLS: Final[dict[str, _Control]] = {
     ZERO_AFTER: _Control("zero_after", _wait),
     INITIAL_DELAY: _Control("initial_delay", _wait),
     SPARE: _Control("spare", spare_replicas.parse),
-    PODS: _Control("pods", chosen_pods.parse, chosen_pods.LONGEST),
+    PODS: _Control("pods", _chosen_pods, selectors.LONGEST),
     BUDGET: _Control("budget", _budget),
     PRIORITY: _Control("budget_priority", _priority),
 }

@@ -15,7 +15,7 @@ from hpad.api import amounts
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, MetricStatus, kind_of
 from hpad.api.metadata import Key
 from hpad.api.text import harmless
-from hpad.engine import brief, conditions, holds
+from hpad.engine import conditions, holds
 from hpad.engine.addresses import addresses
 from hpad.engine.behavior import TOO_FEW
 from hpad.engine.examine import ZERO_DISABLED
@@ -155,8 +155,8 @@ def _last_decision(row: Row) -> LastDecision | None:
         return made
     return msgspec.structs.replace(
         made,
-        brief=brief.brief(done.decision, done.outcome),
-        cause=brief.cause(done.decision, done.outcome),
+        brief=holds.brief(done.decision, done.outcome),
+        cause=holds.cause(done.decision, done.outcome),
         group=cause_group(row),
         action=done.settlement.action,
         held_by=_held_by(done),
@@ -167,7 +167,7 @@ def cause_group(row: Row) -> str:
     """Returns the group of the cause of a failing HPA; "" if it does not fail or the cause is unknown."""
     if row.done is None or not fails(row):
         return ""
-    return group_of(brief.cause(row.done.decision, row.done.outcome))
+    return group_of(holds.cause(row.done.decision, row.done.outcome))
 
 
 def group_of(cause: str) -> str:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from support.engine import START, Workload, external, resource, series, used
 
 from hpad.api.sample import AdapterError
-from hpad.engine.brief import brief, cause
+from hpad.engine.holds import brief, cause
 from hpad.engine.settle import Outcome
 from hpad.engine.view import DRY_RUN, PAUSED, SHADOW, ScaleError, Withheld
 

@@ -9,7 +9,7 @@ from support.rendered import part
 
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
 from hpad.api.sample import PodSample
-from hpad.engine import chosen_pods
+from hpad.engine import controls
 from hpad.engine.trace.make import make_trace
 
 STABLE = {"hpad.io/pods": "role=stable"}
@@ -128,7 +128,9 @@ def test_a_wrong_text_is_named_and_all_pods_count(text: str, error: str) -> None
 
 
 def test_parts_are_read_with_their_addresses() -> None:
-    found = chosen_pods.parse("queue{a in (x,y)}: role in (stable,blue),!debug; cpu@app: tier=web; role=stable")
+    found = controls.parse(
+        controls.PODS, "queue{a in (x,y)}: role in (stable,blue),!debug; cpu@app: tier=web; role=stable"
+    )
     assert [(str(address), str(selector)) for address, selector in found.selectors] == [
         ("queue{a in (x,y)}", "!debug,role in (blue,stable)"), ("cpu@app", "tier=web"), ("None", "role=stable"),
     ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.engine import brief, holds
+from hpad.engine import holds
 from hpad.engine.outlook import outlook
 from hpad.engine.render.decision import lines
 from hpad.engine.trace.make import make_trace
@@ -27,13 +27,13 @@ IN_FULL: Final = 5
 
 def said(done: Reconcile, number: int) -> Iterator[str]:
     """Yields what hpad says about a replayed step: the one place that knows how the product is asked for it."""
-    yield f"cause: {brief.cause(done.decision, done.outcome)}"
+    yield f"cause: {holds.cause(done.decision, done.outcome)}"
     yield f"held by: {', '.join(holds.held_by(done.view, done.decision, done.outcome))}"
     yield _json(msgspec.json.encode(replay.results_of(done)))
     made = make_trace(done)
     yield _json(msgspec.json.encode(made))
     if number % IN_FULL == 0:
-        yield brief.brief(done.decision, done.outcome)
+        yield holds.brief(done.decision, done.outcome)
         outlooks = outlook(done)
         yield _json(msgspec.json.encode(outlooks))
         yield from map(str, lines(made, outlooks, all_pods=True))

@@ -22,7 +22,7 @@ from hpad.engine.examine import (
     ZERO_DISABLED,
     Halt,
 )
-from hpad.engine.outlook import after, pods
+from hpad.engine.outlook import after, readings
 from hpad.engine.outlook.after import Next, Step
 from hpad.engine.outlook.directions import failing, growing, has_policy, leader, named, shrinking, stuck
 from hpad.engine.outlook.types import BLOCKED, FALLBACK, PODS, READING, SCHEDULE, STEP, STOPPED, Outlook
@@ -158,7 +158,7 @@ def _pods(state: Next) -> Iterator[Outlook]:
     if state.settled:  # the new pods will change everything
         return
     metrics = addresses(state.view.spec.metrics)
-    waiting = [pods.waiting(state, index) for index in range(len(state.record.decision.proposals))]
+    waiting = [readings.waiting(state, index) for index in range(len(state.record.decision.proposals))]
     several = sum(found is not None for found in waiting) > 1
     for index, found in enumerate(waiting):
         step = None if found is None else _with_pods(state, index, found.proposal)
@@ -167,7 +167,7 @@ def _pods(state: Next) -> Iterator[Outlook]:
         # Pods that several metrics wait for change the proposals of all of them.
         verb = "grows" if found.proposal.replicas > state.counted else "shrinks"
         head, best = (verb, "") if several else (_arrow(state, step), _best(state, index, found, step))
-        text, rest = _from_then(state, step, head, f"once {pods.described(found)}{best}")
+        text, rest = _from_then(state, step, head, f"once {readings.described(found)}{best}")
         yield Outlook(
             kind=PODS,
             text=text,
@@ -180,7 +180,7 @@ def _pods(state: Next) -> Iterator[Outlook]:
         )
 
 
-def _best(state: Next, index: int, found: pods.Waiting, step: Step) -> str:
+def _best(state: Next, index: int, found: readings.Waiting, step: Step) -> str:
     """Returns the count with all of the pods, where it is another one."""
     more = _with_pods(state, index, found.with_all)
     return "" if more is None or more.replicas == step.replicas else f" ({more.replicas} with all of them)"

@@ -17,7 +17,7 @@ from hpad.engine.recommend import Recommendation
 from hpad.engine.restrain import restrain
 from hpad.engine.settle import next_history
 from hpad.engine.stage import LAST_REPLICA, restraints
-from hpad.engine.trace.behavior import after as end_of
+from hpad.engine.trace.make import end_of
 from hpad.engine.turn import Answer, Reconcile
 from hpad.engine.view import View
 

@@ -4,7 +4,6 @@ Proposals are those of the engine (`hpad.engine.outlook.readings`), so the thres
 that do not count yet, and activation.
 """
 
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Final
 
@@ -26,7 +25,7 @@ def growth(state: Next, index: int) -> Threshold | None:
     proposal = readings.proposals(state, index)
     if proposal is None:
         return None
-    first = first_where(lambda value: proposal(value).replicas >= state.more, *_range(state, index))
+    first = readings.first_where(lambda value: proposal(value).replicas >= state.more, *_range(state, index))
     if not first:
         return None
     return _threshold(state, index, (ABOVE, first - 1), (AT_LEAST, first))
@@ -37,7 +36,7 @@ def shrinking(state: Next, index: int) -> Threshold | None:
     proposal = readings.proposals(state, index)
     if proposal is None:
         return None
-    first = first_where(lambda value: not _shrinks(proposal(value), state.fewer), *_range(state, index))
+    first = readings.first_where(lambda value: not _shrinks(proposal(value), state.fewer), *_range(state, index))
     if not first:
         return None
     return _threshold(state, index, (BELOW, first), (AT_MOST, first - 1))
@@ -64,26 +63,6 @@ def _range(state: Next, index: int) -> tuple[int, int]:
     metric, scale = _metric(state, index), state.own.scale
     sharing = scale.status.replicas if scale is not None and _is_shared(metric) else 1
     return MAX_INT32 if metric.kind == UTILIZATION else _LARGEST, metric.amount * max(1, sharing)
-
-
-def first_where(holds: Callable[[int], bool], most: int, near: int = 1) -> int | None:
-    """Returns the smallest number from 0 to `most` for which `holds`, which stays true for larger ones.
-
-    The search begins at `near`, since each number may take a look at every pod.
-    """
-    if holds(0):
-        return 0
-    if most < 1:
-        return None
-    low, high = 0, max(1, min(near, most))
-    while not holds(high):
-        if high >= most:
-            return None
-        low, high = high, min(2 * high, most)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
 
 
 def _threshold(state: Next, index: int, *forms: tuple[str, int]) -> Threshold:
