@@ -166,7 +166,7 @@ class Observer:
     async def observe_again(self, turn: Turn, worker: Worker) -> Turn:
         """Returns the turn for the HPA as it is now. Raises Edited if it was deleted or replaced."""
         permit = turn.permit
-        hpa = None if permit.current is None else permit.current(permit.key)
+        hpa = permit.current(permit.key)
         if hpa is None or not permit.is_same:
             raise Edited(str(permit.key))
         # No values are held: those of the new spec are written at once.

@@ -102,12 +102,12 @@ class Announcements:
 
     def make(self, permit: Permit, own: annotations.AnnotationReader) -> None:
         """Announces queries of the namespace before the first turn of the permit's HPA."""
-        waiting, current = self._waiting.get(permit.key.namespace), permit.current
-        if waiting is None or permit.key not in waiting or current is None:
+        waiting = self._waiting.get(permit.key.namespace)
+        if waiting is None or permit.key not in waiting:
             return
         for key in list(itertools.islice(waiting, _ANNOUNCED)):
             self.discard(key)
-            hpa = current(key)
+            hpa = permit.current(key)
             if hpa is not None and permit.owner.leading and not own.reads_files(hpa):
                 self._announce(hpa, own)
         self.discard(permit.key)

@@ -31,7 +31,7 @@ class Takeover:
         store: Store,
         clock: Clock,
         *,
-        release: Callable[[Collection[Key]], None] | None = None,
+        release: Callable[[Collection[Key]], None],
     ) -> None:
         self._source = source
         self._controller = controller
@@ -57,8 +57,7 @@ class Takeover:
             self._beginning = asyncio.create_task(self._begin(), name="first turns")
         else:
             self._controller.stand_by()
-            if self._release is not None:
-                self._release(self._source.keys())
+            self._release(self._source.keys())
 
     def stop(self) -> None:
         """Plans no further first turns."""

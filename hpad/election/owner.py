@@ -63,12 +63,12 @@ def require(owner: Authority) -> float | None:
 
 
 class Permit(msgspec.Struct, frozen=True, gc=False):
-    """The right to write a decision for `hpa`. Without `current` the HPA cannot change."""
+    """The right to write a decision for `hpa`."""
 
     owner: Authority
     key: Key
     hpa: HorizontalPodAutoscaler
-    current: Current | None = None
+    current: Current
 
     def require(self) -> float | None:
         """Raises NotLeading unless this process leads, and Edited if the HPA has changed since the decision.
@@ -76,10 +76,9 @@ class Permit(msgspec.Struct, frozen=True, gc=False):
         Returns `remaining`.
         """
         left = require(self.owner)
-        if self.current is not None:
-            found = self.current(self.key)
-            if found is not self.hpa and not decides_alike(self.hpa, found):
-                raise Edited(str(self.key))
+        found = self.current(self.key)
+        if found is not self.hpa and not decides_alike(self.hpa, found):
+            raise Edited(str(self.key))
         return left
 
     def require_leading(self) -> float | None:
@@ -89,7 +88,7 @@ class Permit(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_same(self) -> bool:
         """Whether the HPA still exists under its uid, edited or not."""
-        found = self.hpa if self.current is None else self.current(self.key)
+        found = self.current(self.key)
         return found is not None and found.metadata.uid == self.hpa.metadata.uid
 
 

@@ -187,28 +187,23 @@ _period: Final = _between(timedelta(0), _LONGEST_PERIOD)
 _wait: Final = _between(timedelta(0), LONGEST_WAIT)
 
 
-def _mode(text: str) -> str:
-    if text.strip() not in _MODES:
-        raise ValueError(f"{shown(text)} is not a mode; there are {', '.join(_MODES)}")
-    return text.strip()
+def _one_of(words: Sequence[str], otherwise: str) -> Callable[[str], str]:
+    """Returns the parser of one of these words; `otherwise` says what another text is not."""
+
+    def parsed(text: str) -> str:
+        if text.strip() not in words:
+            raise ValueError(f"{shown(text)} {otherwise}")
+        return text.strip()
+
+    return parsed
 
 
-def _pod_selection(text: str) -> str:
-    if text.strip() not in _POD_SELECTIONS:
-        raise ValueError(f"{shown(text)} does not say what selects pods: it is {' or '.join(_POD_SELECTIONS)}")
-    return text.strip()
-
-
-def _order(text: str) -> str:
-    if text.strip() not in _ORDERS:
-        raise ValueError(f"{shown(text)} is not an order of removal; there are {', '.join(_ORDERS)}")
-    return text.strip()
-
-
-def _truth(text: str) -> bool:
-    if text.strip() not in ("true", "false"):
-        raise ValueError(f"{shown(text)} is neither true nor false")
-    return text.strip() == "true"
+_truth: Final = _one_of(("true", "false"), "is neither true nor false")
+_mode: Final = _one_of(_MODES, f"is not a mode; there are {', '.join(_MODES)}")
+_order: Final = _one_of(_ORDERS, f"is not an order of removal; there are {', '.join(_ORDERS)}")
+_pod_selection: Final = _one_of(
+    _POD_SELECTIONS, f"does not say what selects pods: it is {' or '.join(_POD_SELECTIONS)}"
+)
 
 
 def _time(text: str) -> datetime:
@@ -319,7 +314,7 @@ CONTROLS: Final[dict[str, _Control]] = {
     SYNC_PERIOD: _Control("sync_period", _between(*_SYNC_PERIODS)),
     POD_SELECTION: _Control("pod_selection", _pod_selection),
     ORDER: _Control("scale_down_order", _order),
-    f"{PREFIX}keep-busy": _Control("keep_busy", _truth),
+    f"{PREFIX}keep-busy": _Control("keep_busy", lambda text: _truth(text) == "true"),
     BUSY_METRIC: _Control("busy_metric", _busy_metric, _LONGEST_BUSY_METRIC),
     ZERO_AFTER: _Control("zero_after", _wait),
     INITIAL_DELAY: _Control("initial_delay", _wait),

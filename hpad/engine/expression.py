@@ -59,10 +59,14 @@ _OPERATORS: Final = '"+", "and", "or"'
 
 
 class Metric(msgspec.Struct, frozen=True, gc=False):
-    """An operand: the address of a metric, and its position in the text, counted from 1."""
+    """An operand: the address of a metric, its position in the text, counted from 1, and its index in spec.metrics.
+
+    The index is known once the expression is bound to the metrics of an HPA (`hpad.engine.metric_policy`).
+    """
 
     address: Address
-    position: int
+    position: int = 0
+    index: int = -1
 
 
 class Scaled(msgspec.Struct, frozen=True, gc=False):

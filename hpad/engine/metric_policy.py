@@ -69,25 +69,6 @@ class Standing(NamedTuple):
     up: float
 
 
-class _Operand(msgspec.Struct, frozen=True, gc=False):
-    """The metric at an index of spec.metrics."""
-
-    index: int
-
-
-class _Scaled(msgspec.Struct, frozen=True, gc=False):
-    weight: Fraction
-    part: "_Bound"
-
-
-class _Combined(msgspec.Struct, frozen=True, gc=False):
-    function: str
-    parts: tuple["_Bound", ...]
-
-
-_Bound = _Operand | _Scaled | _Combined
-
-
 class Range(msgspec.Struct, frozen=True, gc=False):
     """The values that a part can have: `high` is None without a limit.
 
@@ -117,7 +98,7 @@ class MetricPolicy(msgspec.Struct, frozen=True, gc=False):
 
     text: str
     metrics: tuple[int, ...]
-    root: _Bound
+    root: Node
 
     def __str__(self) -> str:
         return self.text
@@ -166,18 +147,19 @@ def of_spec(node: Node, metrics: Sequence[CompiledMetric]) -> MetricPolicy | Non
         return None
 
 
-def _policy(root: _Bound, names: Sequence[str]) -> MetricPolicy:
+def _policy(root: Node, names: Sequence[str]) -> MetricPolicy:
     return MetricPolicy(_written(root, names), tuple(sorted(set(_indices(root)))), root)
 
 
-def _bound(node: Node, forms: Mapping[Address, list[int]], names: Sequence[str]) -> _Bound:
+def _bound(node: Node, forms: Mapping[Address, list[int]], names: Sequence[str]) -> Node:
     if isinstance(node, Scaled):
-        return _Scaled(node.weight, _bound(node.part, forms, names))
+        return Scaled(node.weight, _bound(node.part, forms, names))
     if isinstance(node, Metric):
-        return _Operand(_index(node, forms, names))
+        return msgspec.structs.replace(node, index=_index(node, forms, names))
     if not node.parts:
-        return _Combined(node.function, tuple(map(_Operand, range(len(names)))))
-    return _Combined(node.function, tuple([_bound(part, forms, names) for part in node.parts]))
+        every = [Metric(Address(position=index), index=index) for index in range(len(names))]
+        return Combined(node.function, tuple(every))
+    return Combined(node.function, tuple([_bound(part, forms, names) for part in node.parts]))
 
 
 def _index(node: Metric, forms: Mapping[Address, list[int]], names: Sequence[str]) -> int:
@@ -192,25 +174,25 @@ def _index(node: Metric, forms: Mapping[Address, list[int]], names: Sequence[str
     raise ValueError(f"position {node.position}: {address} stands for {len(found)} metrics: {several}{more}")
 
 
-def _indices(node: _Bound) -> Iterator[int]:
-    if isinstance(node, _Operand):
+def _indices(node: Node) -> Iterator[int]:
+    if isinstance(node, Metric):
         yield node.index
-    elif isinstance(node, _Scaled):
+    elif isinstance(node, Scaled):
         yield from _indices(node.part)
     else:
         for part in node.parts:
             yield from _indices(part)
 
 
-def _written(node: _Bound, names: Sequence[str]) -> str:
+def _written(node: Node, names: Sequence[str]) -> str:
     """Returns the text of a part: `and`, `or` and `+` within others are in parentheses."""
-    if isinstance(node, _Operand):
+    if isinstance(node, Metric):
         name = names[node.index]
         return f"#{node.index}" if "'" in name and '"' in name else expression.quoted(name)
-    if isinstance(node, _Scaled):
+    if isinstance(node, Scaled):
         weight = f"{float(node.weight):.{expression.DECIMALS}f}".rstrip("0").rstrip(".")
         text = _grouped(node.part, names)
-        return f"{weight}*({text})" if isinstance(node.part, _Scaled) else f"{weight}*{text}"
+        return f"{weight}*({text})" if isinstance(node.part, Scaled) else f"{weight}*{text}"
     if node.function in (AND, OR):
         return f" {node.function} ".join(_grouped(part, names) for part in node.parts)
     if node.function == SUM and len(node.parts) > 1:
@@ -218,25 +200,25 @@ def _written(node: _Bound, names: Sequence[str]) -> str:
     return f"{node.function}({', '.join(_written(part, names) for part in node.parts)})"
 
 
-def _grouped(node: _Bound, names: Sequence[str]) -> str:
+def _grouped(node: Node, names: Sequence[str]) -> str:
     text = _written(node, names)
-    return f"({text})" if isinstance(node, _Combined) and not text.startswith(f"{node.function}(") else text
+    return f"({text})" if isinstance(node, Combined) and not text.startswith(f"{node.function}(") else text
 
 
-def _value(node: _Bound, proposed: Sequence[Proposed], standing: Standing) -> Range | None:
-    if isinstance(node, _Operand):
+def _value(node: Node, proposed: Sequence[Proposed], standing: Standing) -> Range | None:
+    if isinstance(node, Metric):
         return _operand(node, proposed)
-    if isinstance(node, _Scaled) or node.function in (SUM, AVERAGE):
+    if isinstance(node, Scaled) or node.function in (SUM, AVERAGE):
         found = _amount(node, proposed, standing)
         return None if found is None else _tolerated(found, standing)
     return _chosen(node, [_value(part, proposed, standing) for part in node.parts], standing)
 
 
-def _amount(node: _Bound, proposed: Sequence[Proposed], standing: Standing) -> Range | None:
+def _amount(node: Node, proposed: Sequence[Proposed], standing: Standing) -> Range | None:
     """Returns the value of a part of a sum, mean or share: without the tolerance."""
-    if isinstance(node, _Operand):
+    if isinstance(node, Metric):
         return _operand(node, proposed, exact=True)
-    if isinstance(node, _Scaled):
+    if isinstance(node, Scaled):
         return _times(_amount(node.part, proposed, standing) or _UNKNOWN, node.weight)
     found = [_amount(part, proposed, standing) for part in node.parts]
     if node.function == SUM:
@@ -244,7 +226,7 @@ def _amount(node: _Bound, proposed: Sequence[Proposed], standing: Standing) -> R
     return _chosen(node, found, standing)
 
 
-def _operand(node: _Operand, proposed: Sequence[Proposed], *, exact: bool = False) -> Range | None:
+def _operand(node: Metric, proposed: Sequence[Proposed], *, exact: bool = False) -> Range | None:
     count = proposed[node.index]
     if count is FAILED:
         return _UNKNOWN
@@ -265,7 +247,7 @@ def _settled(value: Fraction | int, standing: Standing) -> Fraction | int:
     return current if current and 1.0 - down <= value / current <= 1.0 + up else value
 
 
-def _chosen(node: _Combined, found: Sequence[Range | None], standing: Standing) -> Range | None:
+def _chosen(node: Combined, found: Sequence[Range | None], standing: Standing) -> Range | None:
     counted = [each for each in found if each is not None]
     if len(counted) < 2:
         return counted[0] if counted else None

@@ -221,11 +221,6 @@ def restrain(view: View, recommendation: Recommendation) -> Restrained:
         able = _STABILIZED_UP
     else:
         able = _STABILIZED_DOWN
-    made = _restrained(view, recommended, steady, step, able)
-    return made if last.idleness is msgspec.UNSET else msgspec.structs.replace(made, idleness=last.idleness)
-
-
-def _restrained(view: View, recommended: int, steady: Stabilized, step: Limited, able: tuple[str, str]) -> Restrained:
     deciding = steady.deciding
     return Restrained(
         recommended=recommended,
@@ -236,6 +231,7 @@ def _restrained(view: View, recommended: int, steady: Stabilized, step: Limited,
         recommendations=steady.past,
         limit=step.explanation,
         deciding=deciding,
-        deciding_age=_NO_AGE if deciding is None else view.now - deciding.recommendation.timestamp,
-        first=not view.history.recommendations,
+        deciding_age=_NO_AGE if deciding is None else now - deciding.recommendation.timestamp,
+        first=not history.recommendations,
+        idleness=last.idleness,
     )

@@ -28,7 +28,7 @@ from hpad.engine.turn import Reconcile
 from hpad.records.archive import DEFAULT, Archive, FoundEntry, HistoryLimits, HistoryUsage
 from hpad.records.entry import MOST_TEXT, Entry, Point, UnreadableEntry, unpack_said, unpack_step
 from hpad.records.stretch import Stretch, kept, reason
-from hpad.records.tables import Search
+from hpad.records.tables import FAR, Search
 from hpad.telemetry.episode import Episode
 
 SAVE_SECONDS: Final = 5.0
@@ -167,12 +167,9 @@ class DecisionHistory:
         With `before`, only entries with a lower number: the next page after an entry of that number. They have a trace
         if `traces` is set and their inputs are kept.
         """
-        asked = Search(limit=limit, steps=traces)
-        if since is not None:
-            asked = asked._replace(since=micros(since))
-        if until is not None:
-            asked = asked._replace(until=micros(until))
-        found = await self._find(key, asked if before is None else asked._replace(before=before))
+        begin = -FAR if since is None else micros(since)
+        end = FAR if until is None else micros(until)
+        found = await self._find(key, Search(begin, end, FAR if before is None else before, limit, traces))
         if len(found) <= _READ_AT_ONCE and not traces:
             return self._listed(key, found)
         stopped = threading.Event()

@@ -209,7 +209,7 @@ class Life(NamedTuple):
                 plan = TurnPlan(next_of(self.plan, number), 0.0)
                 try:
                     done = await reconcilers[planned.which].reconcile(
-                        Permit(ALONE, key, planned.hpa),
+                        Permit(ALONE, key, planned.hpa, lambda _, hpa=planned.hpa: hpa),
                         worker,
                         Timing(Moment.now(clock), plan, 0.0),
                         Record(),

@@ -36,7 +36,8 @@ async def leading() -> AsyncIterator[Candidate]:
 
 
 async def written(client: Client, candidate: Candidate) -> None:
-    permit = Permit(candidate.leader, ANY, HorizontalPodAutoscaler())
+    hpa = HorizontalPodAutoscaler()
+    permit = Permit(candidate.leader, ANY, hpa, lambda _: hpa)
     await client.request("PUT", "/scale", body=b"{}", allowed=permit.require, timeout=600.0)
 
 
@@ -110,7 +111,8 @@ def test_a_renewal_before_the_permission_counts() -> None:
 async def recorded(client: Client, candidate: Candidate) -> None:
     """Records an event, and expects that it is dropped."""
     events = EventRecorder(client)
-    permit = Permit(candidate.leader, ANY, HorizontalPodAutoscaler())
+    hpa = HorizontalPodAutoscaler()
+    permit = Permit(candidate.leader, ANY, hpa, lambda _: hpa)
     events.record(permit.hpa, Event("Normal", "SuccessfulRescale", "New size: 4"), permit.require_leading)
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(events.run())

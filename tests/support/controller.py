@@ -315,7 +315,7 @@ class Bench:
         store: Store | None = None,
         recorder: Any = None,
         decisions: DecisionHistory | None = None,
-        release: Callable[[Collection[Key]], None] | None = None,
+        release: Callable[[Collection[Key]], None] = lambda _: None,
         **options: Any,
     ) -> None:
         self.clock = clock or virtual_time.VirtualClock()
