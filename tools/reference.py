@@ -20,7 +20,7 @@ from hpad.cli import COMMANDS, kubectl, main
 from hpad.engine import annotations, stage
 from hpad.lab.autoscaler import options
 from hpad.settings import TABLE, Match, OpenedQueries, SourceLimits, SourceSettings
-from hpad.settings.budgets import SharedBudget
+from hpad.settings.hpas import SharedBudget
 from hpad.settings.notify import NotifyAfter, NotifyDestination, NotifySettings
 from hpad.settings.rows import settings_in
 from hpad.telemetry import Telemetry

@@ -28,7 +28,7 @@ from hpad.engine.turn import AskBudget, Reconcile
 from hpad.engine.view import DRY_RUN, View
 from hpad.kube import errors
 from hpad.kube.cluster import Cluster
-from hpad.settings.budgets import SharedBudget
+from hpad.settings.hpas import SharedBudget
 from hpad.store.store import Store
 from hpad.telemetry.series import BudgetSeries
 

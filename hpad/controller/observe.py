@@ -43,7 +43,7 @@ from hpad.engine.view import (
 )
 from hpad.kube import errors
 from hpad.kube.cluster import Cluster
-from hpad.settings.budgets import SharedBudget
+from hpad.settings.hpas import SharedBudget
 from hpad.sources import limits
 from hpad.store.store import Store
 

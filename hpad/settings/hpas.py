@@ -1,7 +1,7 @@
-"""The section `hpas`: what the configuration sets for HPAs that cannot be annotated.
+"""The sections about HPAs: `hpas`, annotations for those that cannot be annotated, and `budgets`, which they share.
 
-Each entry selects HPAs and gives them annotations under `hpad.io/`. A field has the name of the annotation with
-underscores: `tolerance_up` stands for `hpad.io/tolerance-up`.
+Each entry of `hpas` selects HPAs and gives them annotations under `hpad.io/`. A field has the name of the annotation
+with underscores: `tolerance_up` stands for `hpad.io/tolerance-up`.
 """
 
 import datetime
@@ -14,8 +14,11 @@ import msgspec
 
 from hpad.api.autoscaler import PREFIX
 from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import label_faults
+from hpad.api.quantity import QuantityError, parse_milli
 from hpad.api.text import shown
 from hpad.engine import annotations, controls
+from hpad.engine.budget import CORES, REPLICA, REPLICAS
 from hpad.settings import parsers, rows
 from hpad.settings.parsers import Json, Parser, each, takes
 from hpad.settings.rows import Setting
@@ -111,11 +114,72 @@ def _defaults(given: tuple[HpaEntry, ...], hpa: HorizontalPodAutoscaler) -> Mapp
 def _selects(entry: HpaEntry, hpa: HorizontalPodAutoscaler) -> bool:
     metadata, labels = hpa.metadata, hpa.metadata.labels or {}
     return (
-        _one_of(entry.namespaces, metadata.namespace)
-        and _one_of(entry.names, metadata.name)
+        parsers.matches_any(entry.namespaces, metadata.namespace)
+        and parsers.matches_any(entry.names, metadata.name)
         and all(name in labels and fnmatch.fnmatchcase(labels[name], text) for name, text in entry.labels.items())
     )
 
 
-def _one_of(patterns: tuple[str, ...], name: str) -> bool:
-    return not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+_MOST_CORES: Final = 10**9
+_FORM: Final = "{replicas: 200} or {cores: 50}"
+
+
+@takes({"type": ["number", "string"]}, "CORES")
+def _cores(value: Any) -> int:
+    """Returns millicores from a number or a Kubernetes quantity such as 1500m."""
+    try:
+        milli = parse_milli(str(value)) if isinstance(value, str | int | float) and not isinstance(value, bool) else 0
+    except QuantityError:
+        milli = 0
+    if not 0 < milli <= _MOST_CORES * 1000:
+        raise ValueError(f"{shown(value)} is not a number of CPU cores above 0, such as 50, 1.5 or 1500m")
+    return milli
+
+
+class SharedBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """A budget by its name: one of `replicas` and `cores` (in millicores), and which HPAs may share it."""
+
+    name: str = ""
+    replicas: Annotated[int | None, Setting(parsers.count, "replicas of all its HPAs together")] = None
+    cores: Annotated[
+        int | None,
+        Setting(_cores, "CPU cores that the pods of all its HPAs request together, such as 50, 1.5 or 1500m"),
+    ] = None
+    namespaces: Annotated[
+        tuple[str, ...],
+        Setting(parsers.patterns, "the namespaces, or patterns, whose HPAs may share it; empty: all"),
+    ] = ()
+
+    @property
+    def unit(self) -> str:
+        """What it counts: replicas or cores."""
+        return CORES if self.replicas is None else REPLICAS
+
+    @property
+    def amount(self) -> int:
+        """The amount in milli-units."""
+        return (self.cores or 0) if self.replicas is None else self.replicas * REPLICA
+
+    def is_for(self, namespace: str) -> bool:
+        """Whether HPAs of the namespace may share it."""
+        return parsers.matches_any(self.namespaces, namespace)
+
+
+_OF_BUDGET: Final = rows.mapping(SharedBudget)
+
+
+def _budget(name: str, value: Any) -> SharedBudget:
+    for fault in label_faults(name):
+        raise ValueError(f"{shown(name)} is not the name of a budget: {fault}")
+    found = _OF_BUDGET(value)
+    if (found.replicas is None) == (found.cores is None):
+        raise ValueError(f"a budget has either replicas or cores: {_FORM}")
+    return msgspec.structs.replace(found, name=name)
+
+
+@takes({"type": "object", "additionalProperties": _OF_BUDGET.form})
+def budgets(value: Any) -> tuple[SharedBudget, ...]:
+    """Parses the section. Raises ValueError with every problem."""
+    if not isinstance(value, dict):
+        raise ValueError(f"budgets are a mapping of a name to {_FORM}")
+    return tuple(each((str(name), partial(_budget, str(name), entry)) for name, entry in value.items()))

@@ -12,7 +12,6 @@ from typing import Annotated
 import msgspec
 
 from hpad.engine.view import Tunables
-from hpad.settings import budgets as of_budgets
 from hpad.settings import hpas as of_hpas
 from hpad.settings import notify as of_notify
 from hpad.settings import parsers, rows
@@ -203,9 +202,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ()
     budgets: Annotated[
-        tuple[of_budgets.SharedBudget, ...],
+        tuple[of_hpas.SharedBudget, ...],
         Setting(
-            of_budgets.budgets,
+            of_hpas.budgets,
             "what HPAs share by hpad.io/budget: a name -> a number of replicas or of cores",
             group=None,
             reloadable=True,

@@ -1,7 +1,6 @@
 """The section `notify`: where hpad sends messages about HPAs that need a person, and about which causes."""
 
 import enum
-import fnmatch
 import urllib.parse
 from collections.abc import Iterator
 from datetime import timedelta
@@ -108,9 +107,7 @@ class NotifyDestination(msgspec.Struct, frozen=True, kw_only=True):
     def takes(self, cause: NotifyCause, namespace: str) -> bool:
         """Whether messages of this cause about HPAs of the namespace go here."""
         wanted = not self.causes or cause in self.causes
-        return wanted and (
-            not self.namespaces or any(fnmatch.fnmatchcase(namespace, pattern) for pattern in self.namespaces)
-        )
+        return wanted and parsers.matches_any(self.namespaces, namespace)
 
 
 _OF_DESTINATION: Final = rows.mapping(NotifyDestination)

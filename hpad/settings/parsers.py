@@ -5,9 +5,10 @@ expected form.
 """
 
 import difflib
+import fnmatch
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -151,6 +152,11 @@ def patterns(value: Any) -> tuple[str, ...]:
         if "[" in re.sub(r"\[!?+.[^\]]*\]", "", pattern):
             raise ValueError(f"{shown(pattern)} is no pattern: its [ is not closed")
     return found
+
+
+def matches_any(patterns: Sequence[str], name: str) -> bool:
+    """Whether a name is one of these names, or matches one of these patterns; without any, each name does."""
+    return not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 @takes(_SPAN, "DURATION", write=durations.write)

@@ -26,7 +26,7 @@ from hpad.kube import errors
 from hpad.records import replay
 from hpad.records.encode import encode_head, encode_reconcile
 from hpad.records.redact import Redaction
-from hpad.settings.budgets import SharedBudget
+from hpad.settings.hpas import SharedBudget
 
 GPU = SharedBudget(name="gpu", replicas=20)
 AT_ONCE = {

@@ -8,7 +8,7 @@ from e2e.conftest import worlds
 from e2e.test_zero import DEPTH, NOW, ON, depth
 
 from hpad.lab.cluster import Cluster
-from hpad.settings.budgets import SharedBudget
+from hpad.settings.hpas import SharedBudget
 
 AT_ONCE = {"scaleUp": {"policies": [{"type": "Pods", "value": 100, "periodSeconds": 1}]}, **NOW}
 

@@ -18,7 +18,7 @@ import pytest
 from e2e.test_election import holder, logged, process
 from e2e.test_shared_budget import AT_ONCE, sharing
 
-from hpad.settings.budgets import SharedBudget
+from hpad.settings.hpas import SharedBudget
 
 SEEDS = [int(seed) for seed in os.environ.get("HPAD_CRASH_SEEDS", "20260101").split()]
 AMOUNT = 20

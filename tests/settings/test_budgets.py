@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hpad.api.problem import problems_of
-from hpad.settings.budgets import budgets
+from hpad.settings.hpas import budgets
 
 
 def test_amounts() -> None:
