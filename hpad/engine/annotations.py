@@ -144,13 +144,11 @@ def _with_fields(found: Own, metrics: Sequence[CompiledMetric], hpa: HorizontalP
     """Puts the fallbacks of the spec in the place of others. An annotation of the HPA that differs is an error."""
     is_own = FALLBACK in (hpa.metadata.annotations or {})
     policies, errors = found.policies or (FallbackPolicy(),) * len(metrics), list(found.errors)
-    merged = []
     for index, (policy, fallback) in enumerate(zip(policies, api_fields.fallbacks(metrics), strict=True)):
         if is_own and fallback is not None and _timed(policy.fallback, DEFAULT_AFTER) not in (None, fallback):
             text = f"spec.metrics[{index}].external.fallback says something else, and wins: remove one of them"
             errors.append(Problem(FALLBACK, text, reason=api_fields.OVERRIDDEN))
-        merged.append(policy if fallback is None else msgspec.structs.replace(policy, fallback=fallback))
-    return found._replace(policies=tuple(merged), errors=tuple(errors), kind=hpa.kind)
+    return found._replace(policies=api_fields.with_fallbacks(policies, metrics), errors=tuple(errors), kind=hpa.kind)
 
 
 def _with_sources(found: Own, metrics: Sequence[CompiledMetric], fallbacks: Fallbacks) -> Own:

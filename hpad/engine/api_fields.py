@@ -14,12 +14,14 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
+import msgspec
+
 from hpad.api.autoscaler import PREFIX
 from hpad.api.hpa import OWNER_REFERENCE, ExternalMetricFallback, HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec
 from hpad.api.problem import Problem
 from hpad.engine import controls, fallback_policy
 from hpad.engine.controls import OWNER, SELECTOR
-from hpad.engine.fallback_policy import Fallback
+from hpad.engine.fallback_policy import Fallback, FallbackPolicy
 from hpad.engine.spec import CompiledMetric
 
 OVERRIDDEN: Final = "OverriddenAnnotation"
@@ -65,7 +67,16 @@ def _differ(annotation: str, given: Mapping[str, str], by_fields: Mapping[str, s
 
 def fallbacks(metrics: Sequence[CompiledMetric]) -> tuple[Fallback | None, ...]:
     """Returns the fallback that the spec of each metric has."""
-    return tuple([_fallback(_of(metric)) for metric in metrics])
+    specs = [metric.spec.external for metric in metrics]
+    return tuple([None if each is None else _fallback(each.fallback) for each in specs])
+
+
+def with_fallbacks(policies: Sequence[FallbackPolicy], metrics: Sequence[CompiledMetric]) -> tuple[FallbackPolicy, ...]:
+    """Returns the policies of the metrics with the fallbacks that stand in the spec, which win."""
+    return tuple(
+        policy if fallback is None else msgspec.structs.replace(policy, fallback=fallback)
+        for policy, fallback in zip(policies, fallbacks(metrics), strict=True)
+    )
 
 
 def missing(spec: HorizontalPodAutoscalerSpec) -> list[Problem]:
@@ -80,10 +91,6 @@ def missing(spec: HorizontalPodAutoscalerSpec) -> list[Problem]:
         Problem(field, f"{field}: Kubernetes up to 1.37 drops this field; there the annotation {annotation} says it")
         for field, annotation in found
     ]
-
-
-def _of(metric: CompiledMetric) -> ExternalMetricFallback | None:
-    return None if metric.spec.external is None else metric.spec.external.fallback
 
 
 def _fallback(field: ExternalMetricFallback | None) -> Fallback | None:

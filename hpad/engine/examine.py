@@ -90,10 +90,13 @@ def examine(view: View) -> Verdict:
     if spec.refused:
         return _too_large(spec.refused)
     if spec.invalid:
-        return _invalid(spec.invalid)
+        message = f"the HPA controller does not decide for an invalid spec: {spec.invalid}"
+        return _unreachable(
+            INVALID_SPEC, message, spec.invalid, f"the spec is invalid: {spec.invalid}", spec_error=True
+        )
     if spec.version_error is not None:
         error = f"invalid API version in scale target reference: {spec.version_error}"
-        return _unreachable(spec.version_error, error, spec_error=True)
+        return _failed(spec.version_error, error, spec_error=True)
     if scale is None or view.scale_error is not None:
         return _without_scale(spec, view.scale_error or ScaleError("the target's scale is unknown"))
     current = scale.spec.replicas
@@ -191,40 +194,23 @@ def _without_scale(spec: CompiledSpec, failure: ScaleError) -> Halt:
         return _too_large(text)
     if failure.reason == STALE:  # a reason of its own, because the target is healthy: alerts need the difference
         message = f"the HPA controller does not decide on what may be out of date: {text}"
-        return Halt(kind=UNREACHABLE, reason=STALE_CACHE, message=message, event=STALE_CACHE, text=text, error=text)
+        return _unreachable(STALE_CACHE, message, text, text)
     if failure.reason == NO_MATCH:
-        return _unreachable(text, f"unable to determine resource for scale target reference: {text}")
-    return _unreachable(text, f"failed to query scale subresource for {spec.reference}: {text}")
+        return _failed(text, f"unable to determine resource for scale target reference: {text}")
+    return _failed(text, f"failed to query scale subresource for {spec.reference}: {text}")
 
 
 def _too_large(fault: str) -> Halt:
     message = f"the HPA controller does not decide for what is too large: {fault}"
-    return Halt(
-        kind=UNREACHABLE,
-        reason=TOO_LARGE,
-        message=message,
-        event=TOO_LARGE,
-        text=fault,
-        error=f"the HPA is too large: {fault}",
-        spec_error=True,
-    )
+    return _unreachable(TOO_LARGE, message, fault, f"the HPA is too large: {fault}", spec_error=True)
 
 
-def _invalid(fault: str) -> Halt:
-    return Halt(
-        kind=UNREACHABLE,
-        reason=INVALID_SPEC,
-        message=f"the HPA controller does not decide for an invalid spec: {fault}",
-        event=INVALID_SPEC,
-        text=fault,
-        error=f"the spec is invalid: {fault}",
-        spec_error=True,
-    )
-
-
-def _unreachable(text: str, error: str, *, spec_error: bool = False) -> Halt:
+def _failed(text: str, error: str, *, spec_error: bool = False) -> Halt:
     message = f"the HPA controller was unable to get the target's current scale: {text}"
-    reason = "FailedGetScale"
+    return _unreachable("FailedGetScale", message, text, error, spec_error=spec_error)
+
+
+def _unreachable(reason: str, message: str, text: str, error: str, *, spec_error: bool = False) -> Halt:
     return Halt(
         kind=UNREACHABLE, reason=reason, message=message, event=reason, text=text, error=error, spec_error=spec_error
     )

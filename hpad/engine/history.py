@@ -155,11 +155,7 @@ class LastSample(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     def shifted(self, by: timedelta) -> "LastSample":
         """Returns the entry with its times moved by `by`."""
-        return msgspec.structs.replace(
-            self,
-            failing_since=None if self.failing_since is None else self.failing_since + by,
-            good_at=None if self.good_at is None else self.good_at + by,
-        )
+        return LastSample(self.metric, _moved(self.failing_since, by), _moved(self.good_at, by), self.replicas)
 
 
 NO_SAMPLE = LastSample("")
@@ -178,11 +174,11 @@ class Idleness(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     def shifted(self, by: timedelta) -> "Idleness":
         """Returns the idleness with its times moved by `by`."""
-        return Idleness(
-            None if self.since is None else self.since + by,
-            self.lasted,
-            None if self.seen is None else self.seen + by,
-        )
+        return Idleness(_moved(self.since, by), self.lasted, _moved(self.seen, by))
+
+
+def _moved(at: datetime | None, by: timedelta) -> datetime | None:
+    return None if at is None else at + by
 
 
 def shifted(past: Iterable[Dated], by: timedelta) -> tuple[Dated, ...]:

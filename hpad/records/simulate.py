@@ -162,17 +162,8 @@ class Simulation:
             found = tuple(found[at] if at is not None else _NO_POLICY for at in _places(queries, before))
         found = spec_changes.annotated(changed.hpa, found, self._changes)
         if changed.spec.has_fallback:
-            found = _with_fields(found or (_NO_POLICY,) * len(queries), changed)
+            found = api_fields.with_fallbacks(found or (_NO_POLICY,) * len(queries), changed.spec.metrics)
         return found if any(each != _NO_POLICY for each in found) else ()
-
-
-def _with_fields(policies: Sequence[FallbackPolicy], view: View) -> tuple[FallbackPolicy, ...]:
-    """Returns the policies with the fallbacks that stand in the spec, which win (`hpad.engine.api_fields`)."""
-    fallbacks = api_fields.fallbacks(view.spec.metrics)
-    return tuple(
-        policy if fallback is None else msgspec.structs.replace(policy, fallback=fallback)
-        for policy, fallback in zip(policies, fallbacks, strict=True)
-    )
 
 
 def after(done: Reconcile) -> int:

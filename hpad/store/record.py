@@ -138,7 +138,7 @@ def _memory(wire: _Wire) -> Memory:
             msgspec.UNSET if wire.idleness is None else _idleness_of(*wire.idleness),
         ),
         status=wire.status,
-        at=None if wire.at is None else moment_of(wire.at),
+        at=_moment(wire.at),
         last_count=wire.last_count,
         pending=None if wire.pending is None else _pending_of(wire.pending),
         loaded=True,
@@ -150,14 +150,12 @@ def _memory(wire: _Wire) -> Memory:
 
 def _pending(pending: PendingRescale) -> _Pending:
     ups, downs = _rescales(_recent_ups(pending.scale_ups)), _rescales(_recent_downs(pending.scale_downs))
-    previous = None if pending.previous is None else micros(pending.previous)
-    return _Pending(pending.current, pending.to, ups, downs, pending.status, previous)
+    return _Pending(pending.current, pending.to, ups, downs, pending.status, _time(pending.previous))
 
 
 def _pending_of(wire: _Pending) -> PendingRescale:
     ups, downs = _rescales_of(wire.scale_ups), _rescales_of(wire.scale_downs)
-    previous = None if wire.previous is None else moment_of(wire.previous)
-    return PendingRescale(wire.current, wire.to, ups, downs, wire.status, previous)
+    return PendingRescale(wire.current, wire.to, ups, downs, wire.status, _moment(wire.previous))
 
 
 def _idleness(found: Idleness) -> tuple[int | None, int, int | None]:
@@ -165,15 +163,15 @@ def _idleness(found: Idleness) -> tuple[int | None, int, int | None]:
 
 
 def _idleness_of(since: int | None, lasted: int, seen: int | None) -> Idleness:
-    return Idleness(
-        None if since is None else moment_of(since),
-        lasted * MICROSECOND,
-        None if seen is None else moment_of(seen),
-    )
+    return Idleness(_moment(since), lasted * MICROSECOND, _moment(seen))
 
 
 def _time(moment: datetime | None) -> int | None:
     return None if moment is None else micros(moment)
+
+
+def _moment(at: int | None) -> datetime | None:
+    return None if at is None else moment_of(at)
 
 
 def _recommendations(past: Sequence[PastRecommendation]) -> list[int]:
