@@ -9,7 +9,7 @@ never takes the space that the state needs.
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -90,14 +90,12 @@ class _Held(NamedTuple):
 
 
 class Archive:
-    """Keeps entries in `file`, or in memory without one. `free` returns the free bytes of the disk of a folder.
+    """Keeps entries in `file`, or in memory without one.
 
     No method raises, and those that are not async never wait.
     """
 
-    def __init__(
-        self, file: Path | None, clock: Clock, limits: HistoryLimits, *, free: Callable[[Path], int] | None = None
-    ) -> None:
+    def __init__(self, file: Path | None, clock: Clock, limits: HistoryLimits) -> None:
         self._file = file
         self._clock = clock
         self._limits = limits
@@ -117,7 +115,6 @@ class Archive:
         """The error because of which entries are only in memory; None if they are saved."""
         self._size = self._dropped = 0
         self._tried = 0.0
-        self._free = free or _free_bytes
         log = structlog.get_logger("hpad.history", file=str(file))
         self._failing = Episode(log, clock, _FAILS, "the decision history is saved again")
 
@@ -220,7 +217,7 @@ class Archive:
     async def _write(self, held: Collection[_Held], forgotten: Mapping[Key, int]) -> str | None:
         """Deletes the entries of the forgotten HPAs, then writes those that are held. Returns the error."""
         changes = await asyncio.to_thread(_changes, held)
-        if self._file is not None and await asyncio.to_thread(self._free, self._file.parent) < RESERVE:
+        if self._file is not None and await asyncio.to_thread(_free_bytes, self._file.parent) < RESERVE:
             return f"{self._file.parent}: less than {RESERVE // _MIB} MiB are free, which are left to the state"
         changes = [each for each in changes if not self._is_gone(each.key, each.number)]
 

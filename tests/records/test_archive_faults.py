@@ -104,11 +104,12 @@ def test_a_file_in_use_leaves_the_history_in_memory_until_it_is_free(tmp_path: P
     assert (numbers(path), numbers(path, API)) == ([], [2])
 
 
-def test_a_disk_that_is_almost_full_is_left_to_the_state(tmp_path: Path) -> None:
+def test_a_disk_that_is_almost_full_is_left_to_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, free = tmp_path / "decisions.db", [archive.RESERVE - 1]
+    monkeypatch.setattr(archive, "_free_bytes", lambda folder: free[0])
 
     async def main() -> None:
-        full = Archive(path, virtual_time.VirtualClock(), HistoryLimits(), free=lambda folder: free[0])
+        full = Archive(path, virtual_time.VirtualClock(), HistoryLimits())
         full.put(stretch(1))
         await full.save()
         assert not path.exists()
