@@ -18,8 +18,8 @@ from hpad.api.autoscaler import PREFIX
 from hpad.api.problem import Place, Problem, invalid, path_of, required
 from hpad.api.selector import LabelSelector
 from hpad.cli import output
-from hpad.engine import api_fields, busy, controls
-from hpad.engine.annotations import PLAIN, AnnotationReader
+from hpad.engine import busy, controls
+from hpad.engine.annotations import PLAIN, AnnotationReader, missing_fields
 from hpad.manifests import autoscalers, documents, hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.keda.conversion import PLACEHOLDER
@@ -193,7 +193,7 @@ def _check_hpa(document: Document, given: _Given) -> Checked:
         *_unmatchable(loaded.hpa),
         *_unread_queries(loaded.hpa),
         *_zero(loaded.hpa, given),
-        *(() if loaded.hpa is None or loaded.hpa.kind == v2.AUTOSCALER else api_fields.missing(loaded.hpa.spec)),
+        *(() if loaded.hpa is None or loaded.hpa.kind == v2.AUTOSCALER else missing_fields(loaded.hpa.spec)),
     )
     placed = _placed(document, errors), defaulted, _placed(document, warnings)
     return Checked(document, str(loaded), loaded.name, *placed, loaded.hpa)

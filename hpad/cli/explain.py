@@ -119,13 +119,13 @@ def _save(hpa: Hpa, path: Path) -> int:
     # Imported late, as in `_print`: without these, `kubectl hpad status` starts in half the time.
     import msgspec
 
-    from hpad.records import save
+    from hpad.records import writer
     from hpad.records.format import RecordingError
 
     found = hpa.get("/recording")
     scenarios = (msgspec.json.encode(each) + b"\n" for each in found["scenarios"])
     try:
-        save.write(path, scenarios)
+        writer.write(path, scenarios)
     except RecordingError as error:
         raise Failure(f"--save: {error}") from None
     began, ended = (datetime.fromisoformat(found[name]) for name in ("began", "ended"))

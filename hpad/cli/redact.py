@@ -9,7 +9,7 @@ from typing import Any
 
 from hpad.cli.output import Failure, WrongUse
 from hpad.cli.replay import Selection, add_hpa
-from hpad.records import replay, save
+from hpad.records import replay, writer
 from hpad.records.format import RecordingError
 from hpad.records.redact import Redaction
 
@@ -66,9 +66,9 @@ def _run(args: argparse.Namespace) -> None:
             lines.append((json.dumps(redacted, separators=(",", ":")) + "\n").encode())
         except RecordingError as error:
             raise RecordingError(f"{place}: {error}") from error
-    save.write(Path(args.output), lines)
+    writer.write(Path(args.output), lines)
     if args.names is not None:
-        save.write(Path(args.names), [(json.dumps(redaction.names, indent=1) + "\n").encode()])
+        writer.write(Path(args.names), [(json.dumps(redaction.names, indent=1) + "\n").encode()])
     print(f"{args.output}: scenarios {len(lines)}, names replaced {len(redaction.names)}")
 
 

@@ -22,7 +22,7 @@ from hpad.daemon.reload import Reloader
 from hpad.files import Stamps, stamps
 from hpad.kube.auth.credentials import ConfigError
 from hpad.manifests import folder
-from hpad.records import save
+from hpad.records import writer
 from hpad.records.format import RecordingError
 from hpad.serve import server
 from hpad.settings import Settings, SettingsError
@@ -131,7 +131,7 @@ async def _serve(settings: Settings, read: Callable[[], Settings], files: Stamps
 
 
 async def _save_recent(daemon: app.App) -> None:
-    await save.save_recent(daemon.components.recent, daemon.settings.recent_folder, daemon.clock)
+    await writer.save_recent(daemon.components.recent, daemon.settings.recent_folder, daemon.clock)
 
 
 def _log_as_set(writer: Writer, settings: Settings) -> None:

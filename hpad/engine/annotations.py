@@ -4,6 +4,17 @@ An Autoscaler has them as `spec.options`, whose errors name the option.
 
 These are its fallback policies, its activation thresholds, and its controls (`hpad.engine.controls`).
 docs/reference/annotations.md describes them. An invalid annotation has no effect, and the others hold.
+
+Fields of newer Kubernetes versions say what an annotation says on all versions:
+
+| field | annotation | source |
+| --- | --- | --- |
+| `spec.syncPeriodSeconds` | `hpad.io/sync-period` | KEP-6003, alpha, aimed at Kubernetes 1.38 |
+| `spec.selectionStrategy` | `hpad.io/pod-selection` | KEP-5325, not released |
+| `spec.metrics[].external.fallback` | `hpad.io/fallback`, `hpad.io/failure-duration-seconds` | KEP-5679, not released |
+
+A server that does not know a field drops it. Where a field and the annotation are both there, the field wins, and where
+they differ that is an error: with the same value in both, an HPA suits servers with and without the field.
 """
 
 import difflib
@@ -14,20 +25,27 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from hpad.api.autoscaler import PREFIX
-from hpad.api.hpa import AUTOSCALER, KIND, HorizontalPodAutoscaler
+from hpad.api.hpa import (
+    AUTOSCALER,
+    KIND,
+    OWNER_REFERENCE,
+    ExternalMetricFallback,
+    HorizontalPodAutoscaler,
+    HorizontalPodAutoscalerSpec,
+)
 from hpad.api.kept import kept
 from hpad.api.problem import Problem
 from hpad.api.quantity import QuantityError, parse_milli
 from hpad.api.text import shown, visible
-from hpad.engine import addresses, api_fields, controls, fallback_policy, metric_policy, schedule
+from hpad.engine import addresses, controls, fallback_policy, metric_policy, schedule
 from hpad.engine.addresses import MetricIdentity, identities
-from hpad.engine.controls import NO_CONTROLS, Controls
+from hpad.engine.controls import NO_CONTROLS, OWNER, SELECTOR, Controls
 from hpad.engine.fallback_policy import DEFAULT_AFTER, LAST_GOOD, Fallback, FallbackPolicy, Fallbacks
 from hpad.engine.spec import CompiledMetric, compiled_spec
 
 T = TypeVar("T")
 
-FALLBACK: Final = api_fields.FALLBACK
+FALLBACK: Final = f"{PREFIX}fallback"
 FAILURE_DURATION: Final = "hpad.io/failure-duration-seconds"
 ACTIVATION: Final = "hpad.io/activation"
 _OF_METRICS: Final = 1 << 13
@@ -43,6 +61,13 @@ Defaults = Callable[[HorizontalPodAutoscaler], Mapping[str, str]]
 
 UNKNOWN: Final = "UnknownAnnotation"
 INVALID: Final = "InvalidAnnotation"
+OVERRIDDEN: Final = "OverriddenAnnotation"
+"""The reason of HpadAnnotationsValid for an annotation beside its field that has another value."""
+_NOTHING: Final[Mapping[str, str]] = {}
+_SYNC_PERIOD: Final = "spec.syncPeriodSeconds"
+_STRATEGY: Final = "spec.selectionStrategy"
+_FIELDS: Final[Mapping[str, str]] = {_SYNC_PERIOD: controls.SYNC_PERIOD, _STRATEGY: controls.POD_SELECTION}
+"""The annotation of each field of the spec."""
 _LONGEST_TEXT: Final = 4096
 _PARSED: Final = 50
 """What read annotations take for each character: the parts of a metric policy, above all."""
@@ -78,7 +103,7 @@ class Own(NamedTuple):
     def reason(self) -> str | None:
         """The reason of the condition HpadAnnotationsValid: that of the worst error, None without errors."""
         reasons = {error.reason for error in self.errors}
-        return next((reason for reason in (INVALID, UNKNOWN, api_fields.OVERRIDDEN) if reason in reasons), None)
+        return next((reason for reason in (INVALID, UNKNOWN, OVERRIDDEN) if reason in reasons), None)
 
 
 NOTHING: Final = Own()
@@ -128,12 +153,12 @@ class AnnotationReader(NamedTuple):
         return None if found.budget is None else (found.budget, found.budget_priority or 0)
 
     def _own(self, hpa: HorizontalPodAutoscaler) -> "_Own":
-        annotations, by_fields = hpa.metadata.annotations, api_fields.texts(hpa)
+        annotations, by_fields = hpa.metadata.annotations, _texts_of_fields(hpa)
         found = annotations if self.defaults is None else {**self.defaults(hpa), **(annotations or {})}
         if not by_fields:
             return _own(found, hpa.kind)
         own = _own({**(found or {}), **by_fields}, hpa.kind)
-        return own._replace(errors=(*own.errors, *api_fields.overridden(annotations or {}, by_fields)))
+        return own._replace(errors=(*own.errors, *_overridden(annotations or {}, by_fields)))
 
 
 PLAIN: Final = AnnotationReader()
@@ -144,11 +169,11 @@ def _with_fields(found: Own, metrics: Sequence[CompiledMetric], hpa: HorizontalP
     """Puts the fallbacks of the spec in the place of others. An annotation of the HPA that differs is an error."""
     is_own = FALLBACK in (hpa.metadata.annotations or {})
     policies, errors = found.policies or (FallbackPolicy(),) * len(metrics), list(found.errors)
-    for index, (policy, fallback) in enumerate(zip(policies, api_fields.fallbacks(metrics), strict=True)):
+    for index, (policy, fallback) in enumerate(zip(policies, _fallbacks(metrics), strict=True)):
         if is_own and fallback is not None and _timed(policy.fallback, DEFAULT_AFTER) not in (None, fallback):
             text = f"spec.metrics[{index}].external.fallback says something else, and wins: remove one of them"
-            errors.append(Problem(FALLBACK, text, reason=api_fields.OVERRIDDEN))
-    return found._replace(policies=api_fields.with_fallbacks(policies, metrics), errors=tuple(errors), kind=hpa.kind)
+            errors.append(Problem(FALLBACK, text, reason=OVERRIDDEN))
+    return found._replace(policies=with_fallbacks(policies, metrics), errors=tuple(errors), kind=hpa.kind)
 
 
 def _with_sources(found: Own, metrics: Sequence[CompiledMetric], fallbacks: Fallbacks) -> Own:
@@ -280,3 +305,71 @@ def _threshold(text: str) -> int:
         return parse_milli(text)
     except QuantityError:
         raise ValueError(f"{shown(text)} is not a number such as 5 or 500m") from None
+
+
+def _texts_of_fields(hpa: HorizontalPodAutoscaler) -> Mapping[str, str]:
+    """Returns the annotations that the fields of the spec stand for. Nearly all HPAs have none."""
+    spec = hpa.spec
+    if spec.sync_period_seconds is None and not spec.selection_strategy:
+        return _NOTHING
+    found: dict[str, str] = {}
+    if spec.sync_period_seconds is not None:
+        found[controls.SYNC_PERIOD] = f"{spec.sync_period_seconds}s"
+    if spec.selection_strategy:
+        found[controls.POD_SELECTION] = OWNER if spec.selection_strategy == OWNER_REFERENCE else SELECTOR
+    return found
+
+
+def _overridden(given: Mapping[str, str], by_fields: Mapping[str, str]) -> list[Problem]:
+    """Returns a problem for each annotation that is given beside its field with another value."""
+    return [
+        Problem(annotation, f"{field} says something else, and wins: remove one of them", reason=OVERRIDDEN)
+        for field, annotation in _FIELDS.items()
+        if annotation in given and annotation in by_fields and _differ(annotation, given, by_fields)
+    ]
+
+
+def _differ(annotation: str, given: Mapping[str, str], by_fields: Mapping[str, str]) -> bool:
+    if given[annotation] == by_fields[annotation]:
+        return False  # as in each turn of an HPA that suits all servers
+    try:
+        return bool(controls.parse(annotation, given[annotation]) != controls.parse(annotation, by_fields[annotation]))
+    except ValueError:
+        return True
+
+
+def _fallbacks(metrics: Sequence[CompiledMetric]) -> tuple[Fallback | None, ...]:
+    """Returns the fallback that the spec of each metric has."""
+    specs = [metric.spec.external for metric in metrics]
+    return tuple([None if each is None else _fallback(each.fallback) for each in specs])
+
+
+def with_fallbacks(policies: Sequence[FallbackPolicy], metrics: Sequence[CompiledMetric]) -> tuple[FallbackPolicy, ...]:
+    """Returns the policies of the metrics with the fallbacks that stand in the spec, which win."""
+    return tuple(
+        policy if fallback is None else msgspec.structs.replace(policy, fallback=fallback)
+        for policy, fallback in zip(policies, _fallbacks(metrics), strict=True)
+    )
+
+
+def missing_fields(spec: HorizontalPodAutoscalerSpec) -> list[Problem]:
+    """Returns what to write for servers without the fields that the spec has."""
+    found = [(_SYNC_PERIOD, controls.SYNC_PERIOD)] if spec.sync_period_seconds is not None else []
+    if spec.selection_strategy:
+        found.append((_STRATEGY, controls.POD_SELECTION))
+    for index, metric in enumerate(spec.metrics):
+        if metric.external is not None and metric.external.fallback is not None:
+            found.append((f"spec.metrics[{index}].external.fallback", FALLBACK))
+    return [
+        Problem(field, f"{field}: Kubernetes up to 1.37 drops this field; there the annotation {annotation} says it")
+        for field, annotation in found
+    ]
+
+
+def _fallback(field: ExternalMetricFallback | None) -> Fallback | None:
+    if field is None:
+        return None
+    seconds, after = field.failure_duration_seconds, fallback_policy.DEFAULT_AFTER
+    if seconds is not None:
+        after = timedelta(seconds=min(seconds, fallback_policy.MOST_SECONDS))
+    return Fallback(kind=fallback_policy.REPLICAS, replicas=field.replicas, after=after)

@@ -13,7 +13,7 @@ import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, Scale, ScaleSpec
 from hpad.api.sample import AdapterError, Query, Sample
-from hpad.engine import api_fields
+from hpad.engine import annotations
 from hpad.engine.examine import examine
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
@@ -162,7 +162,7 @@ class Simulation:
             found = tuple(found[at] if at is not None else _NO_POLICY for at in _places(queries, before))
         found = spec_changes.annotated(changed.hpa, found, self._changes)
         if changed.spec.has_fallback:
-            found = api_fields.with_fallbacks(found or (_NO_POLICY,) * len(queries), changed.spec.metrics)
+            found = annotations.with_fallbacks(found or (_NO_POLICY,) * len(queries), changed.spec.metrics)
         return found if any(each != _NO_POLICY for each in found) else ()
 
 

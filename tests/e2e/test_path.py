@@ -27,7 +27,7 @@ BESIDE = {
         "hpad/controller/report.py",
     ),
     *("hpad/engine/share.py", "hpad/engine/budget.py", "hpad/controller/budgets.py"),
-    *("hpad/engine/controls.py", "hpad/engine/api_fields.py"),
+    "hpad/engine/controls.py",
     *("hpad/engine/shadow.py", "hpad/engine/spare.py", "hpad/engine/busy.py"),
     *(
         "hpad/engine/addresses.py",

@@ -19,7 +19,7 @@ from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, ExternalSample
 from hpad.engine.conditions import WARNING, Event
 from hpad.engine.turn import Reconcile
-from hpad.records import recent, replay, save
+from hpad.records import recent, replay, writer
 from hpad.records.format import RecordingError
 
 WEB, API = Key("shop", "web"), Key("shop", "api")
@@ -132,7 +132,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_save(tmp_path: Path) 
     for name, age in zip(names, (3601, 3599, 9999, 9999), strict=True):
         (tmp_path / name).write_text("a part")
         os.utime(tmp_path / name, (now.timestamp() - age,) * 2)
-    written = save.write_recent(recorded_world.reconciles(LOAD[:1], most=8), tmp_path, now)
+    written = writer.write_recent(recorded_world.reconciles(LOAD[:1], most=8), tmp_path, now)
     assert {each.name for each in tmp_path.iterdir()} == {*names[1:], written.name}
 
 
@@ -141,7 +141,7 @@ def test_a_file_holds_each_hpa_and_is_private(tmp_path: Path, name: str) -> None
     done = recorded_world.reconciles(LOAD, most=8)
     mixed = [each for turn in done for each in (turn, named(turn, "a/b"))]
     file = tmp_path / name
-    save.write(file, recent.lines(mixed))
+    writer.write(file, recent.lines(mixed))
     assert list(tmp_path.iterdir()) == [file]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert file.read_bytes().startswith(b"\x1f\x8b") == name.endswith(".gz")
@@ -156,14 +156,14 @@ def test_a_save_that_fails_leaves_no_file_and_replaces_none(tmp_path: Path) -> N
     view = msgspec.structs.replace(done.view, annotation_error="\ud800")
     broken = named(msgspec.structs.replace(done, view=view), "web2")
     with pytest.raises(RecordingError, match=f"{file}: cannot be written: "):
-        save.write(file, recent.lines([done, broken]))
+        writer.write(file, recent.lines([done, broken]))
     assert list(tmp_path.iterdir()) == []
     file.write_text("other")
     with pytest.raises(RecordingError, match=f"{file}: cannot be written: it exists"):
-        save.write(file, recent.lines([done]))
+        writer.write(file, recent.lines([done]))
     assert file.read_text() == "other"
     with pytest.raises(RecordingError, match="No such file or directory"):
-        save.write(tmp_path / "absent" / "saved.jsonl", recent.lines([done]))
+        writer.write(tmp_path / "absent" / "saved.jsonl", recent.lines([done]))
 
 
 def changed(done: Reconcile, **fields: Any) -> Reconcile:

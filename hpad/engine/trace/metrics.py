@@ -1,23 +1,27 @@
-"""The metrics in a trace: sample, usage, proposal, and what stands in for a metric that fails."""
+"""The metrics in a trace, in numbers and in words: sample, usage, proposal, and what stands in for one that fails."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from fractions import Fraction
 from typing import Final
 
 import msgspec
 
+from hpad.api import amounts
 from hpad.api.amounts import Unit
 from hpad.api.quantity import Format, Quantity
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, Query, Sample
-from hpad.engine import spare
+from hpad.api.text import begin
+from hpad.engine import explain, own_query, spare
 from hpad.engine.addresses import addresses
-from hpad.engine.propose import Proposal, sample_type, tolerances, untolerated
+from hpad.engine.pods import Usage
+from hpad.engine.propose import Proposal, Tolerances, sample_type, tolerances, untolerated
 from hpad.engine.recommend import activates, last_good_until, next_fallback
-from hpad.engine.spec import UTILIZATION, CompiledMetric
-from hpad.engine.trace.facts import facts, verdict
+from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, VALUE, CompiledMetric
 from hpad.engine.trace.metric_types import (
     ActivationTrace,
+    FactTrace,
     FallbackTrace,
     MetricTargetTrace,
     MetricTrace,
@@ -28,6 +32,7 @@ from hpad.engine.trace.metric_types import (
 )
 from hpad.engine.trace.pods import PodTraces, pod_traces
 from hpad.engine.view import View
+from hpad.engine.words import clock, replicas, span
 
 Answer = Sample | AdapterError
 SPEC: Final = "spec"
@@ -60,8 +65,8 @@ def metrics(
             next_fallback=_next_fallback(view, index, proposal),
             activation=_activation(view, index, proposal),
         )
-        words = tuple(facts(view, answer, proposal, made, real.replicas))
-        found.append(msgspec.structs.replace(made, verdict=verdict(proposal), facts=words))
+        words = tuple(_facts(view, answer, proposal, made, real.replicas))
+        found.append(msgspec.structs.replace(made, verdict=_verdict(proposal), facts=words))
     return tuple(found)
 
 
@@ -180,3 +185,125 @@ def _activation(view: View, index: int, proposal: Proposal) -> ActivationTrace |
     if threshold is None:
         return None
     return ActivationTrace(threshold=_quantity(threshold), measured=proposal.measured)
+
+
+_MOST_SERIES: Final = 5
+"""Series whose values are added up in writing."""
+_LONGEST_QUERY: Final = 500
+"""Characters of a query that an Autoscaler brings along."""
+
+
+def _verdict(proposal: Proposal) -> str:
+    """Returns what the metric asks for, after its address: "wants 3"."""
+    count = proposal.proposed
+    if count is None:
+        return "is left out" if proposal.fallback else "fails"
+    return f"fails, and counts as {replicas(count)}" if proposal.fallback else f"wants {count}"
+
+
+def _facts(
+    view: View, answer: Sample | AdapterError, proposal: Proposal, made: MetricTrace, present: int
+) -> Iterator[FactTrace]:
+    """Yields the facts of a metric whose trace is complete but for its words.
+
+    `view` is without the spare replicas, `present` the count with them.
+    """
+    name = made.label if made.label != made.name else f"{made.type} {made.name}"
+    yield FactTrace(label="Metric", text=f"{name}, from {made.source}" if made.source else name)
+    definition = proposal.metric.query.definition
+    if definition is not None:
+        yield FactTrace(label="Query", text=begin(own_query.written(definition), _LONGEST_QUERY))
+    if made.error:
+        yield FactTrace(label="Error", text=made.error)
+    if made.fallback is not None:
+        yield FactTrace(label="Fallback", text=f"{made.fallback.policy}: {made.fallback.effect}")
+    if made.next_fallback is not None:
+        since = clock(made.next_fallback.at, view.now)
+        yield FactTrace(label="Fallback", text=f"{made.next_fallback.policy}: from {since} on")
+    if not isinstance(answer, AdapterError):
+        yield FactTrace(label="Sample", text=_sample_words(answer, proposal.metric, view.now))
+    usage = proposal.usage
+    if usage is None or not proposal.metric.kind:
+        return
+    yield FactTrace(label="Usage", text=f"{_usage_words(usage, proposal)}; target {_target_words(proposal)}")
+    if present != view.replicas and (proposal.metric.of_pods or proposal.metric.kind == VALUE):
+        yield FactTrace(label="Load", text=f"counts as shared by {view.replicas} of {replicas(present)}")
+    yield FactTrace(label="Ratio", text=_ratio(usage, tolerances(view), within=proposal.tolerated))
+    if not proposal.fallback:
+        yield FactTrace(label="Wants", text=_wants(proposal, view.replicas))
+
+
+def _sample_words(sample: Sample, metric: CompiledMetric, now: datetime) -> str:
+    """Returns value and age: "3 + 4 = 7, 12s old"."""
+    age = f"{span(round(max(0.0, (now - sample.timestamp).total_seconds())))} old"
+    if isinstance(sample, ObjectSample):
+        return f"{_shown(metric, sample.value)}, {age}"
+    return f"{_series(metric, sample.values)}, {age}" if isinstance(sample, ExternalSample) else age
+
+
+def _series(metric: CompiledMetric, values: Sequence[int]) -> str:
+    """Returns the values of the series and their sum."""
+    total = _shown(metric, sum(values))
+    if len(values) == 1:
+        return total
+    short = 2 <= len(values) <= _MOST_SERIES
+    return f"{' + '.join(_shown(metric, value) for value in values) if short else f'{len(values)} series'} = {total}"
+
+
+def _shown(metric: CompiledMetric, milli: Fraction | int, beside: int = 0) -> str:
+    return amounts.rounded(milli, beside, metric.unit)
+
+
+def _target_words(proposal: Proposal) -> str:
+    metric = proposal.metric
+    if metric.kind != AVERAGE_VALUE:
+        return proposal.metric_target
+    return f"{proposal.metric_target} per {'pod' if metric.of_pods else 'replica'}"
+
+
+def _usage_words(usage: Usage, proposal: Proposal) -> str:
+    metric = proposal.metric
+    value = None if usage.value is None else _shown(metric, usage.value, metric.amount)
+    if metric.kind == UTILIZATION:
+        return f"{usage.percent}% of the requests" + (f", {value} per pod" if value else "")
+    if metric.of_pods:
+        return f"{value} per pod"
+    if usage.total is None:
+        return value or "unknown"
+    if not usage.pods:
+        return f"{proposal.current} in total"
+    share = _shown(metric, Fraction(usage.total, usage.pods), metric.amount)
+    return f"{share} per replica ({proposal.current} over {replicas(usage.pods)})"
+
+
+def _ratio(usage: Usage, allowed: Tolerances, *, within: bool) -> str:
+    if not math.isfinite(usage.ratio):
+        return "not a number, since there is no replica"
+    text = explain.number(usage.ratio)
+    if usage.cautious is not None and usage.cautious != usage.ratio:
+        text = f"{text}, and {explain.number(usage.cautious)} with {_counted(usage)}"
+    where = "within" if within else "outside"
+    return f"{text}; {where} the tolerance ({explain.number(1 - allowed.down)} to {explain.number(1 + allowed.up)})"
+
+
+def _counted(usage: Usage) -> str:
+    """Returns the pods that are counted in although their usage is unknown."""
+    grows = usage.ratio > 1.0
+    count = usage.missing + (usage.unready if grows else 0)
+    return f"{count} more {'pod' if count == 1 else 'pods'} counted as {'idle' if grows else 'busy'}"
+
+
+def _wants(proposal: Proposal, current: int) -> str:
+    """Returns the calculation of the proposal: "2 = 20 / 10", "7, rounded up from 6.1 x 1 pod = 6.1"."""
+    count = proposal.replicas
+    if proposal.measured is not None:
+        where, threshold = "above" if count else "not above", amounts.exact(proposal.threshold, proposal.metric.unit)
+        return f"{count} instead of {proposal.measured}, {where} the activation threshold {threshold}"
+    calculation = None if proposal.tolerated else explain.calculation(proposal, current)
+    if calculation is None:
+        return f"{count}, unchanged" if proposal.tolerated else f"{count}"
+    text, result = calculation
+    equation = text if text == explain.number(result) else f"{text} = {explain.number(result)}"
+    if max(0, math.ceil(result)) != count:
+        return f"{count}, unchanged: {equation} would reverse the scale direction"
+    return f"{count} = {text}" if result == count else f"{count}, rounded up from {equation}"
