@@ -98,6 +98,14 @@ def no_blocking_calls(blocker: BlockBuster) -> Iterator[BlockBuster]:
     blocker.activate()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Lets each worker begin to collect elsewhere, see `support.distribution`; pytest-randomly settles the order."""
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is not None and config.args == config.getini("testpaths") and config.getoption("randomly_reorganize"):
+        number = int(worker["workerid"].removeprefix("gw"))
+        config.args = list(map(str, distribution.collection(DATA.parent, number, worker["workercount"])))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begins with the tests that wait longest, see `support.distribution`."""
