@@ -18,7 +18,7 @@ from hpad_adapters.prometheus import Prometheus
 
 pytestmark = pytest.mark.prometheus
 
-TEMPLATES = int(os.environ.get("HPAD_TEMPLATES", "250"))
+TEMPLATES = int(os.environ.get("HPAD_TEMPLATES", "100"))
 """HPAD_TEMPLATES tries more, as `make soak` does."""
 QUEUES = ("q1", "q2", "q3", "q4")
 NAMESPACES = ("default", "other")

@@ -30,7 +30,7 @@ WINDOWS = (45, 60, 120)
 GROWTH = (2, 60)
 """The scaling policy: pods, and the period in seconds."""
 _NO = "no"
-FIRST, COUNT = (int(number) for number in os.environ.get("HPAD_LIVES", "1 60").split())
+FIRST, COUNT = (int(number) for number in os.environ.get("HPAD_LIVES", "1 50").split())
 CHUNK = 50
 
 

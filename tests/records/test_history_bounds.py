@@ -139,7 +139,7 @@ def test_evidence_and_entry_in_progress_take_less_than_4500_bytes_per_hpa() -> N
     """
     workloads = [
         Workload(resource("cpu", averageUtilization=50), external("orders", averageValue="10"), replicas=4)
-        for _ in range(100)
+        for _ in range(40)
     ]
     for number, web in enumerate(workloads):
         metadata = msgspec.structs.replace(web.hpa.metadata, name=f"web-{number}")
