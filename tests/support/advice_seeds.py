@@ -4,7 +4,7 @@ A fault is planted as an operator makes it, by a setting that does not fit the l
 is left to the plain HPA.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -347,6 +347,7 @@ GOOD: Mapping[str, Callable[[Random], Case]] = {
 }
 
 
-def cases(seed: int) -> dict[str, Case]:
-    """Returns the twenty HPAs of a seed by their names."""
-    return {name: make(Random(f"{seed} {make.__name__}")) for name, make in {**FAULTY, **GOOD}.items()}
+def cases(seed: int, names: Collection[str] = ()) -> dict[str, Case]:
+    """Returns the twenty HPAs of a seed by their names, or those of these names."""
+    makers = {name: make for name, make in {**FAULTY, **GOOD}.items() if not names or name in names}
+    return {name: make(Random(f"{seed} {make.__name__}")) for name, make in makers.items()}

@@ -84,8 +84,8 @@ class Writer:
 def write(file: TextIO, runs: Sequence[tuple[Case, Run]], scrapes: Scrapes, seed: int) -> int:
     """Writes all series of the runs, and returns the number of samples."""
     writer = Writer(file, scrapes)
-    random = Random(f"{seed} names")
     for case, run in runs:
+        random = Random(f"{seed} {case.namespace} {case.name}")
         times = writer.times(KSM_OFFSET, Span(case.begin, WEEK))
         steps = [(time - case.begin) // PERIOD for time in times]
         if case.scaled:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,9 +39,9 @@ def last_monday() -> int:
     return (days - (days + 3) % 7) * 86_400  # 1970 began on a Thursday
 
 
-def serve(folder: Path, seed: int) -> Iterator[Week]:
-    """Makes the week of a seed, and serves it, for a fixture. It takes about half a minute."""
-    cases, begin = advice_seeds.cases(seed), last_monday()
+def serve(folder: Path, seed: int, names: Collection[str] = ()) -> Iterator[Week]:
+    """Makes the week of a seed, and serves it, for a fixture: all HPAs, in a minute, or those of these names."""
+    cases, begin = advice_seeds.cases(seed, names), last_monday()
     scrapes = advice_seeds_series.Scrapes(begin)
     runs = {name: case.run() for name, case in cases.items()}
     around = [(case, case.run()) for case in advice_seeds.bystanders(seed)]
