@@ -1,8 +1,8 @@
 """What a run amounts to: rescales, replica-hours, and how well the count fitted what the metrics asked for.
 
-The wanted count of a turn is the recommendation of its metrics within the bounds of the HPA, before windows and
-policies hold it back. The metrics of a turn show the time since the turn before: its wanted count is compared with the
-count that was in force then. Durations are in seconds.
+The wanted count of a turn is the recommendation of its metrics and at least the minimum of the HPA, before its maximum,
+windows and policies hold it back. The metrics of a turn show the time since the turn before: its wanted count is
+compared with the count that was in force then. Durations are in seconds.
 """
 
 import itertools
@@ -64,16 +64,17 @@ class SimulatedOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wanted(view: View, decision: Decision) -> int | None:
-    """Returns the count that the metrics ask for, within the bounds; None where they did not decide.
+    """Returns the count that the metrics ask for, or the minimum if that is more; None where they did not decide.
 
-    Outside the bounds the nearer bound decides without metrics, and is the wanted count.
+    The maximum does not limit it: a lower one would otherwise pass for a better fit. Outside the bounds the nearer
+    bound decides without metrics, and is the wanted count.
     """
     recommendation = decision.recommendation
     if recommendation is None:
         return None if decision.undecided or decision.scale_to is None else decision.desired
     if recommendation.leader is None:
         return None
-    return min(max(recommendation.replicas, view.min_replicas), view.max_replicas)
+    return max(recommendation.replicas, view.min_replicas)
 
 
 def flaps(rescales: Sequence[SimulatedRescale], within: timedelta) -> int:

@@ -44,6 +44,16 @@ def found(args: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, dict
     return {each["name"]: each["summary"] for each in results}
 
 
+def test_a_lower_maximum_is_measured_against_what_the_load_needs(
+    web: str, past: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Eight replicas are needed from minute 20 to 40: four of them are four too few for all that time."""
+    _, own, lower = found([web, "--csv", past, "--set", "spec.maxReplicas=4"], capsys).values()
+    assert own["secondsAboveGoal"] < 120
+    assert lower["secondsAboveGoal"] == pytest.approx(1200, rel=0.05)
+    assert lower["replicaSecondsUnder"] == pytest.approx(4 * 1200, rel=0.05)
+
+
 def test_two_specs_beside_the_recorded_curve(web: str, past: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The manifest wants 2 and 8 replicas; with the larger goal 1 and 4."""
     goal = "spec.metrics[0].external.target.averageValue=20"
