@@ -37,7 +37,7 @@ class ReportedQueue(QueueModel):
     def _measure(self, at: float) -> Any:
         published, done = self.arrived - self._parameters.backlog, self.done
         stamp = round(at * 1000)
-        self._points.append((stamp, published, done, self.waiting, self.held, self.ready))
+        self._points.append((stamp, published, done, self.waiting, self.held, self.fleet.ready))
         return super()._measure(at)
 
     def answer(self, queries: Sequence[Query | AdapterError]) -> Sequence[Sample | AdapterError]:
