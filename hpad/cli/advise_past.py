@@ -12,6 +12,7 @@ from typing import NamedTuple
 from hpad.api.metadata import Key
 from hpad.cli import advise_hpas, fetch, moments, numbers, own_queries
 from hpad.cli.output import Failure, WrongUse
+from hpad.engine import words
 from hpad.settings import Settings
 from hpad.simulation.advice.assessment import NotAssessed
 from hpad.simulation.advice.past import HpaPast
@@ -149,5 +150,6 @@ def _recorded(args: argparse.Namespace, span: LookedAt, only: Collection[Key] | 
     pasts = own_history.recorded_pasts(args.recording, span.begin, span.end, args.step, wanted)
     first = next(pasts, None)
     if first is None:
-        raise Failure(f"{args.recording}: has no reconciles of such an HPA since {span.begin:%Y-%m-%d %H:%MZ}")
+        text = f"has no reconciles of such an HPA since {span.begin:%Y-%m-%d %H:%MZ}"
+        raise Failure(f"{args.recording}: {text}, or for less than two steps of {words.span(args.step)}")
     return PastSource(args.recording, itertools.chain([first], pasts))

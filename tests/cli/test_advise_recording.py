@@ -52,6 +52,9 @@ def test_one_hpa_and_other_times(folder: Path) -> None:
     status, _, err = advised(folder, begin="2026-01-01T13:30:00Z")
     assert status == 1
     assert "has no reconciles of such an HPA since 2026-01-01 13:30Z" in err
+    status, _, err = advised(folder, "--step", "3h")
+    assert status == 1
+    assert "or for less than two steps of 3h\n" in err
 
 
 def test_a_file_that_is_no_recording(tmp_path: Path) -> None:
