@@ -12,7 +12,9 @@ from typing import Any, Final
 from support.advice_pasts import DAY, HOUR, MINUTE, bursts, daily, flat, lived, noisy, painted, spec
 from support.engine import container, external, object_metric, pods_metric, resource
 
-from hpad.simulation.advice.assessment import HpaFault
+from hpad.engine.view import Tunables
+from hpad.simulation.advice.assess import assess
+from hpad.simulation.advice.assessment import AdviceOptions, Assessment, HpaFault
 from hpad.simulation.advice.past import HpaPast
 
 WEEK: Final = 7 * 1440 + 1
@@ -319,3 +321,9 @@ GOOD: Final[tuple[Callable[[], HpaPast], ...]] = (
 def past_of(make: Callable[[], HpaPast]) -> HpaPast:
     """Returns the past of a member of the cast, made once."""
     return make()
+
+
+@functools.cache
+def assessed(make: Callable[[], HpaPast]) -> Assessment:
+    """Returns the assessment of a member of the cast with the default options, made once."""
+    return assess(past_of(make), AdviceOptions(Tunables()))

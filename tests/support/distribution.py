@@ -1,8 +1,8 @@
 """Which tests stay together on one worker, and which begin first.
 
-The tests of a file are one unit, as with `--dist=loadfile`. Files that share a server are one unit as well, so that it
-is started once; where tests share nothing, each is a unit. What waits for processes comes first, so that the run ends
-with many short units, evenly on all workers.
+The tests of a file are one unit, as with `--dist=loadfile`. Files that share a server, or pasts that take long to make,
+are one unit as well, so that it is started once; where tests share nothing, each is a unit. What waits for processes
+comes first, so that the run ends with many short units, evenly on all workers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +17,10 @@ TOGETHER: Final[Mapping[str, str]] = {
     "tests/e2e/test_simulated_queue": "queues",
     "tests/e2e/test_time_to_clear": "queues",
     "tests/serve/page/": "Chromium",
+    "tests/simulation/advice/test_assess": "advice",
+    "tests/simulation/advice/test_choice": "advice",
+    "tests/simulation/advice/test_findings": "advice",
+    "tests/simulation/advice/test_verdict": "advice",
 }
 """Units of the files whose names begin so."""
 APART: Final = (

@@ -3,18 +3,12 @@
 from collections.abc import Callable
 
 import pytest
-from support.advice_cast import FAULTY, GOOD, equal_bounds_with_a_daily_load, past_of
+from support.advice_cast import FAULTY, GOOD, assessed, equal_bounds_with_a_daily_load
 
-from hpad.engine.view import Tunables
-from hpad.simulation.advice.assess import assess
-from hpad.simulation.advice.assessment import AdviceOptions, Assessment, FoundFault, HpaFault, Level, Severity
+from hpad.simulation.advice.assessment import Assessment, FoundFault, HpaFault, Level, Severity
 from hpad.simulation.advice.choosing.choice import Choice, with_fault
 from hpad.simulation.advice.model.rerun import Rerun
 from hpad.simulation.advice.past import HpaPast
-
-
-def assessed(make: Callable[[], HpaPast]) -> Assessment:
-    return assess(past_of(make), AdviceOptions(Tunables()))
 
 
 def severe(found: Assessment) -> list[HpaFault]:

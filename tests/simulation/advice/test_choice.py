@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support import advice_cast
 from support.advice_cast import (
     FAULTY,
     GOOD,
@@ -38,7 +39,7 @@ def assessed(past: HpaPast, **options: Any) -> Assessment:
 
 @pytest.mark.parametrize("make", GOOD, ids=lambda make: make.__name__)
 def test_a_good_hpa_gets_no_advice(make: Callable[[], HpaPast]) -> None:
-    assert assessed(past_of(make)).advice is None
+    assert advice_cast.assessed(make).advice is None
 
 
 @pytest.mark.parametrize(
@@ -54,14 +55,14 @@ def test_a_good_hpa_gets_no_advice(make: Callable[[], HpaPast]) -> None:
     ],
 )
 def test_a_fault_gets_the_setting_that_mends_it(make: Callable[[], HpaPast], path: str, after: int) -> None:
-    found = assessed(past_of(make))
+    found = advice_cast.assessed(make)
     assert found.advice is not None
     assert [(each.path, each.after) for each in found.advice.changes] == [(path, after)]
     assert [each.fault for each in found.findings] == [FAULTY[make]]
 
 
 def test_slow_policies_are_replaced_by_the_defaults() -> None:
-    advice = assessed(past_of(policy_slow_in_the_morning)).advice
+    advice = advice_cast.assessed(policy_slow_in_the_morning).advice
     assert advice is not None
     (change,) = advice.changes
     assert change.path == "spec.behavior.scaleUp.policies"
@@ -72,7 +73,7 @@ def test_slow_policies_are_replaced_by_the_defaults() -> None:
 
 @pytest.mark.parametrize("make", [below_one_pod_of_memory, requests_missing_in_a_sidecar])
 def test_no_count_helps_an_hpa_whose_metric_does_not_fall_or_is_not_there(make: Callable[[], HpaPast]) -> None:
-    assert assessed(past_of(make)).advice is None
+    assert advice_cast.assessed(make).advice is None
 
 
 def low_goal(goal: int, low: int = 2, days: float = 3) -> HpaPast:
@@ -116,7 +117,7 @@ def test_less_overload_may_cost_the_budget_and_no_more() -> None:
 
 
 def test_a_higher_maximum_promises_only_what_the_metrics_asked_for() -> None:
-    advice = assessed(past_of(at_maximum_each_afternoon)).advice
+    advice = advice_cast.assessed(at_maximum_each_afternoon).advice
     assert advice is not None
     assert advice.text.endswith(
         "; the metrics asked for up to 14, and do not show what pods at their limit could not serve"

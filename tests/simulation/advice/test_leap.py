@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from support import environment
 from support.simulations import BACKLOG, CPU, START, hpa
 
 from hpad.api.hpa import HorizontalPodAutoscaler
@@ -107,7 +108,7 @@ def past_of(found: HorizontalPodAutoscaler, load: LoadHistory, **more: Any) -> H
     return HpaPast(hpa=found, load=load, desired=unknown, minimum=unknown, maximum=unknown, **more)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20 * environment.EFFORT))
 def test_leaving_turns_out_changes_no_curve(seed: int) -> None:
     chance = random.Random(seed)
     named = chance.sample(sorted(NAMES), chance.choice((1, 1, 2)))
@@ -138,7 +139,7 @@ ANNOTATIONS = (
 
 
 @pytest.mark.parametrize("annotations", ANNOTATIONS, ids=str)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(environment.EFFORT))
 def test_annotations_of_hpad_have_their_effect(seed: int, annotations: dict[str, str]) -> None:
     chance = random.Random(f"{seed} {annotations}")
     named = chance.sample(sorted(NAMES), chance.choice((1, 2)))
@@ -185,7 +186,7 @@ def test_the_period_is_that_of_the_hpa() -> None:
     assert turns == [pytest.approx(4 * MINUTES, abs=4), pytest.approx(MINUTES, abs=1)]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8 * environment.EFFORT))
 def test_leaving_turns_out_changes_no_curve_of_a_queue(seed: int) -> None:
     chance = random.Random(seed)
     found = spec(chance, [BACKLOG])
