@@ -135,11 +135,17 @@ def _text(kind: type) -> str:
 
 
 def _struct(kind: type[msgspec.Struct], indent: str, seen: tuple[type[msgspec.Struct], ...] = ()) -> Iterator[str]:
-    """Yields the fields of a struct, required ones first, with type, default and meaning, then nested structs."""
+    """Yields the fields of a struct with type, default and meaning, then nested structs.
+
+    Required fields come first, and a struct's own before those that it shares with others.
+    """
     inner: list[type[msgspec.Struct]] = []
     info = msgspec.inspect.type_info(kind)
     assert isinstance(info, msgspec.inspect.StructType)
-    for field in sorted(info.fields, key=lambda field: not field.required):  # fields of base classes come first
+    definer = {
+        name: depth for depth, base in reversed([*enumerate(kind.__mro__)]) for name in inspect.get_annotations(base)
+    }
+    for field in sorted(info.fields, key=lambda field: (not field.required, definer[field.name])):
         description = (getattr(field.type, "extra_json_schema", None) or {}).get("description")  # of its msgspec.Meta
         meaning = f"  {description}" if description else ""
         yield f"{indent}{field.encode_name}: {_type(field.type, inner)}{_default(field)}{meaning}"
