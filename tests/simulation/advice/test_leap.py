@@ -156,6 +156,20 @@ def test_annotations_of_hpad_have_their_effect(seed: int, annotations: dict[str,
     assert short.held == pytest.approx(full.held, rel=0.05), "a turn of a gap ends a time that is held"
 
 
+def test_two_short_gaps_are_not_a_long_one() -> None:
+    annotations = {"hpad.io/fallback": "at-least:12 after 2m"}
+    found = hpa(CPU, 1, 20)
+    found = msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, annotations=annotations))
+    cpu: list[float | None] = [50.0] * MINUTES
+    cpu[60] = cpu[90] = None
+    load = LoadHistory(
+        [START.timestamp() + 60.0 * minute for minute in range(MINUTES)], {"cpu": cpu, REPLICAS: [4.0] * MINUTES}
+    )
+    short, full = compared(found, past_of(found, load), random.Random(1))
+    assert short.curve == full.curve
+    assert {count for _, count in full.curve} == {4}
+
+
 def test_an_annotation_without_an_effect_costs_no_turns() -> None:
     found = hpa(CPU, 1, 20)
     annotations = {"hpad.io/fallback": "replicas:7", "hpad.io/sync-period": "15s", "hpad.io/tolerance-up": "0.1"}

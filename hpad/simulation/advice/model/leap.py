@@ -10,7 +10,8 @@ ready, a turn can write a new count only if
 
 All other turns are left out. Their recommendations are kept for the windows; of equal ones in a row the last is enough,
 as it leaves each window last. A turn that may change the count is the engine's, and so is each one while replicas
-start. The curve is the same as with all turns (tests/simulation/advice/test_leap.py).
+start, or a fallback may stand in for a missing value, and the one after it. The curve is the same as with all turns
+(tests/simulation/advice/test_leap.py).
 """
 
 import math
@@ -136,6 +137,7 @@ class LeapRun:
         self._past = [(0, self._count)]  # recommendations, and the turns that made them
         self._above, self._from, self._up_to = -NEVER, 0, 0
         self._behind = False  # recommendations of turns that were left out are not in the history of the driver
+        self._unsure = False  # whether the last turn asked the engine: the next one does, too, and ends a failure
         self._settles = 1
         self._counts = [(0, self._count)]
         self._ready = [(0, workload.fleet.ready)]
@@ -170,7 +172,8 @@ class LeapRun:
         if replicas is None:
             self._turn = end
             return
-        stop = self._turn if replicas == UNSURE else min(end, self._next_change(replicas, end))
+        unsure, self._unsure = self._unsure, replicas == UNSURE
+        stop = self._turn if self._unsure or unsure else min(end, self._next_change(replicas, end))
         if stop <= self._turn:
             self._decide()
             return
