@@ -94,7 +94,7 @@ def plain(goal: int) -> dict[str, float]:
             if wanted is None:
                 undecided += 15
             else:
-                above += 15 * (min(max(wanted, 2), 30) > count)
+                above += 15 * (max(wanted, 2) > count)
         if wanted is None:
             continue
         past = [(at, value) for at, value in past if turn == 0 or at > now - 300] + [(now, wanted)]
