@@ -9,6 +9,8 @@ from e2e.conftest import World
 LOAD = 240
 """Millicores in all: at 50 % of 100m, five replicas have 48 % of their requests each."""
 NEEDED = 5
+WINDOWS = {name: {"stabilizationWindowSeconds": 1} for name in ("scaleUp", "scaleDown")}
+"""They cover the moments in which the load is seen on fewer or more pods than share it."""
 
 
 async def _spare(world: World, amount: str | None) -> None:
@@ -36,7 +38,7 @@ def _averages(world: World) -> list[Any]:
 @pytest.mark.parametrize("first", [1, 10])
 async def test_the_spare_replicas_stay_beside_what_the_load_needs(world: World, first: int) -> None:
     world.workload("Deployment", "web", first)
-    world.hpa("web")
+    world.hpa("web", behavior=WINDOWS)
     world.load("web", lambda pods: LOAD // max(1, pods))
     await world.hpad()
     await _rests_at(world, NEEDED)
@@ -52,10 +54,8 @@ async def test_the_spare_replicas_stay_beside_what_the_load_needs(world: World, 
 
 
 async def test_a_pod_that_fails_starts_no_other_one(world: World) -> None:
-    """The scale-up window covers the moment in which the load of the others is seen, and the failed pod is not yet."""
     world.workload("Deployment", "web", NEEDED + 1)
-    windows = {name: {"stabilizationWindowSeconds": 1} for name in ("scaleUp", "scaleDown")}
-    made = world.hpa("web", behavior=windows)
+    made = world.hpa("web", behavior=WINDOWS)
     made["metadata"]["annotations"] = {"hpad.io/spare": "1"}
     world.cluster.apply({key: made[key] for key in ("apiVersion", "kind", "metadata", "spec")})
     world.load("web", lambda pods: LOAD // max(1, pods))
