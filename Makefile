@@ -41,8 +41,8 @@ packages:
 # The seed for the order, the random numbers and the generated inputs of tests (default: 1), and for the fuzzer (0: any).
 SEED =
 
-# Two thirds of the time of a test is waiting, hence three workers per core. Each takes up to 0.5 GB of memory, one 2 GB.
-WORKERS = $$(($$(nproc) * 3))
+# Two thirds of the time of a test is waiting, hence two workers per core; a third one collects all tests for no gain.
+WORKERS = $$(($$(nproc) * 2))
 
 test: install packages ## run every test, with the servers they need; ARGS="tests/engine -x" for some; SEED=7 for another order and other inputs
 	PYTHONHASHSEED=$(or $(SEED),1) $(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile $(if $(SEED),--randomly-seed=$(SEED) --hypothesis-seed=$(SEED)) $(ARGS)

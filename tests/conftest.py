@@ -26,6 +26,8 @@ if another_broker := os.environ.get("HPAD_TEST_RABBITMQ"):
     from hpad.lab.servers import rabbitmq
 
     rabbitmq.PROGRAM = Path(another_broker)
+# What is imported and collected stays: see `pytest_collection_finish`.
+gc.disable()
 # Else each worker rewrites the assertions of every test again, and each process of hpad compiles its modules.
 sys.dont_write_bytecode = False
 # A job in the background of a shell ignores SIGINT, and so would the programs that tests start and interrupt.
@@ -116,6 +118,7 @@ def pytest_collection_finish() -> None:
     """Collects garbage seldom, as the daemon does: each search would look at 10,000 tests and all modules again."""
     gc.set_threshold(20_000, 5, 10)
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
