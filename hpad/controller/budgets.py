@@ -134,7 +134,7 @@ class Budgets:
         cost = REPLICA if found.unit == REPLICAS else known.cost
         if not cost:
             return Shares(step.budget, error=share.UNKNOWN_COST)
-        return Shares(step.budget, found.amount, found.unit, self._members(found, view.key), cost)
+        return Shares(step.budget, found.amount, found.unit, self._members(found, known), cost)
 
     async def learn(self, step: AskBudget, view: View, worker: Worker) -> None:
         """Reads what a replica costs from the pod template of the target, where no pod says it.
@@ -222,26 +222,28 @@ class Budgets:
             known.granted, known.unsure = 0, None
         return known.granted
 
-    def _members(self, found: SharedBudget, own: Key | None = None) -> tuple[BudgetMember, ...]:
+    def _members(self, found: SharedBudget, own: _Sharer | None = None) -> tuple[BudgetMember, ...]:
         """Returns the members but the own one, by their keys.
 
-        HPAs without a known cost are left out: they never grow, and pods that request nothing take nothing.
+        HPAs without a known cost are left out: they never grow, and pods that request nothing take nothing. An HPA
+        whose first turn may find its cost is taken to cost as much as the own one.
         """
         shown = [
-            self._shown(each, found)
+            self._shown(each, found, own)
             for each in self._sharing.get(found.name, {}).values()
-            if each.key != own and found.is_for(each.key.namespace)
+            if each is not own and found.is_for(each.key.namespace)
         ]
         return tuple(sorted([each for each in shown if each.cost], key=lambda each: each.key))
 
-    def _shown(self, known: _Sharer, found: SharedBudget) -> BudgetMember:
-        """Returns a member as others see it, with what it holds now."""
+    def _shown(self, known: _Sharer, found: SharedBudget, seeing: _Sharer | None) -> BudgetMember:
+        """Returns a member as another one sees it, with what it holds now."""
         scale = self._cluster.peek_scale(known.key.namespace, known.hpa.spec.scale_target_ref)
         own, held = known.member, max(self._seen(known, scale), self._granted(known))
         if own is None:
             own = self._before_its_first_turn(known, scale, found.unit)
             held = max(held, own.held)
-        cost, last = REPLICA if found.unit == REPLICAS else known.cost, known.shown
+        assumed = 0 if known.met or seeing is None else seeing.cost
+        cost, last = REPLICA if found.unit == REPLICAS else known.cost or assumed, known.shown
         if last is not None and own is known.shown_of and (held, cost) == (last.held, last.cost):
             return last  # nearly always
         known.shown_of = own

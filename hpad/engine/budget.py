@@ -207,11 +207,11 @@ def allowed(shares: Shares, own: BudgetMember) -> Room:
     allotment, unknown = shares_of(shares.amount, members)[own.key], 0
     if minima(members) > shares.amount:
         return Room(allotment, allotment)
-    if waits := sum([each.may_want > 0 for each in shares.members]):
-        eager = [replace(each, wants=max(each.wants, each.may_want)) for each in shares.members]
-        least = max(shares_of(shares.amount, [*eager, own])[own.key], own.held)
+    if eager := [each for each in shares.members if each.may_want > each.wants and each.priority >= own.priority]:
+        others = [replace(each, wants=max(each.wants, each.may_want)) for each in shares.members]
+        least = max(shares_of(shares.amount, [*others, own])[own.key], own.held)
         if least < allotment:
-            allotment, unknown = least, waits
+            allotment, unknown = least, len(eager)
     free = shares.amount - sum([max(each.held, each.minimum) * each.cost for each in shares.members])
     return Room(min(allotment, max(free // own.cost, own.held)), allotment, unknown)
 

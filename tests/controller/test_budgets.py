@@ -484,6 +484,23 @@ async def test_without_a_pod_the_template_says_what_a_replica_costs() -> None:
 
 
 @in_virtual_time
+async def test_at_the_start_what_is_asleep_claims_its_part_of_the_cores_too() -> None:
+    """Its first turn finds what a replica costs; the first HPA would have all 20 cores until then."""
+    names = [f"hpa-{index}" for index in range(4)]
+    gates = Tunables(downscale_stabilization=timedelta(0), gates=Gates(HPAScaleToZero=True))
+    budgets = (SharedBudget(name="gpu", cores=20_000),)
+    world = World(*[sharing(name, minReplicas=0) for name in names], budgets=budgets, tunables=gates)
+    world.has(**dict.fromkeys(names, 0))
+    world.cluster.set_by = dict.fromkeys(names, "hpad")
+    template = Pod(name="t", containers=(ContainerRequests("app", {"cpu": 1000}),))
+    world.cluster.templates = dict.fromkeys(names, template)
+    world.wants(**dict.fromkeys(names, 25))
+    await world.advance(100)
+    assert world.cluster.scales == dict.fromkeys(names, 5)
+    assert max(world.cluster.writes) == 5
+
+
+@in_virtual_time
 async def test_the_series_of_a_budget() -> None:
     world = World(sharing("a"), sharing("b"))
     world.wants(a=15, b=15)
