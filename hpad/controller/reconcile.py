@@ -52,7 +52,7 @@ _ANNOUNCED: Final = 200
 
 
 class Keepers(NamedTuple):
-    """What keeps reconciles: `recorders` before the status is written, `decisions` and `notices` after. None waits."""
+    """Keeps reconciles: `recorders` before the status is written, the others after it. No call waits."""
 
     recorders: Sequence[RecordingWriter | RecentReconciles]
     decisions: DecisionHistory

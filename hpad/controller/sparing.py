@@ -19,7 +19,6 @@ from hpad.clock import Clock
 from hpad.controller.observe import Turn
 from hpad.controller.workers import Worker
 from hpad.election.owner import Authority, NotLeading, require
-from hpad.engine import busy
 from hpad.engine.deletion_costs import MOST
 from hpad.engine.examine import Queries
 from hpad.engine.turn import Write
@@ -80,7 +79,7 @@ class Sparing:
         """
         spared = write.decision.spared
         planned = {} if spared is None else dict(spared.costs)
-        pods, allowed = busy.active(write.view.pods), turn.permit.require
+        pods, allowed = [pod for pod in write.view.pods if pod.is_active], turn.permit.require
         set_cost = self._cluster.set_deletion_cost
         writes: list[_Write] = [
             functools.partial(set_cost, pod, planned[pod.name], allowed) for pod in pods if pod.name in planned

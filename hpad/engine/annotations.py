@@ -63,7 +63,7 @@ UNKNOWN: Final = "UnknownAnnotation"
 INVALID: Final = "InvalidAnnotation"
 OVERRIDDEN: Final = "OverriddenAnnotation"
 """The reason of HpadAnnotationsValid for an annotation beside its field that has another value."""
-_NOTHING: Final[Mapping[str, str]] = {}
+_NO_TEXTS: Final[Mapping[str, str]] = {}
 _SYNC_PERIOD: Final = "spec.syncPeriodSeconds"
 _STRATEGY: Final = "spec.selectionStrategy"
 _FIELDS: Final[Mapping[str, str]] = {_SYNC_PERIOD: controls.SYNC_PERIOD, _STRATEGY: controls.POD_SELECTION}
@@ -169,11 +169,12 @@ def _with_fields(found: Own, metrics: Sequence[CompiledMetric], hpa: HorizontalP
     """Puts the fallbacks of the spec in the place of others. An annotation of the HPA that differs is an error."""
     is_own = FALLBACK in (hpa.metadata.annotations or {})
     policies, errors = found.policies or (FallbackPolicy(),) * len(metrics), list(found.errors)
-    for index, (policy, fallback) in enumerate(zip(policies, _fallbacks(metrics), strict=True)):
-        if is_own and fallback is not None and _timed(policy.fallback, DEFAULT_AFTER) not in (None, fallback):
+    merged = with_fallbacks(policies, metrics)
+    for index, (policy, made) in enumerate(zip(policies, merged, strict=True)):
+        if is_own and made is not policy and _timed(policy.fallback, DEFAULT_AFTER) not in (None, made.fallback):
             text = f"spec.metrics[{index}].external.fallback says something else, and wins: remove one of them"
             errors.append(Problem(FALLBACK, text, reason=OVERRIDDEN))
-    return found._replace(policies=with_fallbacks(policies, metrics), errors=tuple(errors), kind=hpa.kind)
+    return found._replace(policies=merged, errors=tuple(errors), kind=hpa.kind)
 
 
 def _with_sources(found: Own, metrics: Sequence[CompiledMetric], fallbacks: Fallbacks) -> Own:
@@ -311,7 +312,7 @@ def _texts_of_fields(hpa: HorizontalPodAutoscaler) -> Mapping[str, str]:
     """Returns the annotations that the fields of the spec stand for. Nearly all HPAs have none."""
     spec = hpa.spec
     if spec.sync_period_seconds is None and not spec.selection_strategy:
-        return _NOTHING
+        return _NO_TEXTS
     found: dict[str, str] = {}
     if spec.sync_period_seconds is not None:
         found[controls.SYNC_PERIOD] = f"{spec.sync_period_seconds}s"
@@ -338,18 +339,23 @@ def _differ(annotation: str, given: Mapping[str, str], by_fields: Mapping[str, s
         return True
 
 
-def _fallbacks(metrics: Sequence[CompiledMetric]) -> tuple[Fallback | None, ...]:
-    """Returns the fallback that the spec of each metric has."""
-    specs = [metric.spec.external for metric in metrics]
-    return tuple([None if each is None else _fallback(each.fallback) for each in specs])
-
-
 def with_fallbacks(policies: Sequence[FallbackPolicy], metrics: Sequence[CompiledMetric]) -> tuple[FallbackPolicy, ...]:
     """Returns the policies of the metrics with the fallbacks that stand in the spec, which win."""
+    specs = [metric.spec.external for metric in metrics]
+    fallbacks = [None if each is None else _fallback(each.fallback) for each in specs]
     return tuple(
         policy if fallback is None else msgspec.structs.replace(policy, fallback=fallback)
-        for policy, fallback in zip(policies, _fallbacks(metrics), strict=True)
+        for policy, fallback in zip(policies, fallbacks, strict=True)
     )
+
+
+def _fallback(field: ExternalMetricFallback | None) -> Fallback | None:
+    if field is None:
+        return None
+    seconds, after = field.failure_duration_seconds, fallback_policy.DEFAULT_AFTER
+    if seconds is not None:
+        after = timedelta(seconds=min(seconds, fallback_policy.MOST_SECONDS))
+    return Fallback(kind=fallback_policy.REPLICAS, replicas=field.replicas, after=after)
 
 
 def missing_fields(spec: HorizontalPodAutoscalerSpec) -> list[Problem]:
@@ -364,12 +370,3 @@ def missing_fields(spec: HorizontalPodAutoscalerSpec) -> list[Problem]:
         Problem(field, f"{field}: Kubernetes up to 1.37 drops this field; there the annotation {annotation} says it")
         for field, annotation in found
     ]
-
-
-def _fallback(field: ExternalMetricFallback | None) -> Fallback | None:
-    if field is None:
-        return None
-    seconds, after = field.failure_duration_seconds, fallback_policy.DEFAULT_AFTER
-    if seconds is not None:
-        after = timedelta(seconds=min(seconds, fallback_policy.MOST_SECONDS))
-    return Fallback(kind=fallback_policy.REPLICAS, replicas=field.replicas, after=after)

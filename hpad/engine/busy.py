@@ -47,17 +47,13 @@ def by_ordinal(hpa: HorizontalPodAutoscaler) -> bool:
     return hpa.spec.scale_target_ref.kind.lower() == _STATEFUL_SET.lower()
 
 
-def active(pods: Sequence[Pod]) -> list[Pod]:
-    """Returns the pods that a ReplicaSet counts: not finished, and not being deleted."""
-    return [pod for pod in pods if pod.is_active]
-
-
 def queries(view: View) -> tuple[Query | AdapterError, ...]:
     """Returns the queries for the unfinished work of each pod, whose answers add up.
 
     Without hpad.io/busy-metric these are the External metrics of the HPA.
     """
-    members = tuple([Member(pod.name, pod.address_text) for pod in sorted(active(view.pods), key=lambda pod: pod.name)])
+    active = sorted([pod for pod in view.pods if pod.is_active], key=lambda pod: pod.name)
+    members = tuple([Member(pod.name, pod.address_text) for pod in active])
     named = view.controls.busy_metric
     own = [metric for metric in view.spec.metrics if metric.type == EXTERNAL]
     if named is not None:
@@ -100,7 +96,7 @@ def spare(view: View, decision: Decision, answers: Sequence[Answer]) -> Decision
     `answers` are those to `queries(view)`. Never raises. O(pods log pods).
     """
     assert decision.scale_to is not None
-    pods, own = active(view.pods), view.controls
+    pods, own = [pod for pod in view.pods if pod.is_active], view.controls
     above = 0 if own.busy_metric is None else own.busy_metric.above
     known = _read(pods, answers, above)
     work = known.work

@@ -187,12 +187,12 @@ _period: Final = _between(timedelta(0), _LONGEST_PERIOD)
 _wait: Final = _between(timedelta(0), LONGEST_WAIT)
 
 
-def _one_of(words: Sequence[str], otherwise: str) -> Callable[[str], str]:
-    """Returns the parser of one of these words; `otherwise` says what another text is not."""
+def _one_of(words: Sequence[str], fault: str) -> Callable[[str], str]:
+    """Returns a parser that accepts one of these words. `fault` follows the refused text in the error."""
 
     def parsed(text: str) -> str:
         if text.strip() not in words:
-            raise ValueError(f"{shown(text)} {otherwise}")
+            raise ValueError(f"{shown(text)} {fault}")
         return text.strip()
 
     return parsed

@@ -59,9 +59,10 @@ _OPERATORS: Final = '"+", "and", "or"'
 
 
 class Metric(msgspec.Struct, frozen=True, gc=False):
-    """An operand: the address of a metric, its position in the text, counted from 1, and its index in spec.metrics.
+    """An operand: the address of a metric, its position in the text, and its index in spec.metrics.
 
-    The index is known once the expression is bound to the metrics of an HPA (`hpad.engine.metric_policy`).
+    The position is counted from 1; 0: no text names it. The index is known once the expression is bound to the metrics
+    of an HPA (`hpad.engine.metric_policy`).
     """
 
     address: Address

@@ -149,14 +149,18 @@ def patterns(value: Any) -> tuple[str, ...]:
     """Accepts names or shell-style patterns, as `names` does. A `[` that is not closed would match itself alone."""
     found = names(value)
     for pattern in found:
-        if "[" in re.sub(r"\[!?+.[^\]]*\]", "", pattern):
-            raise ValueError(f"{shown(pattern)} is no pattern: its [ is not closed")
+        _require_closed(pattern)
     return found
 
 
-def matches_any(patterns: Sequence[str], name: str) -> bool:
+def _require_closed(pattern: str) -> None:
+    if "[" in re.sub(r"\[!?+.[^\]]*\]", "", pattern):
+        raise ValueError(f"{shown(pattern)} is no pattern: its [ is not closed")
+
+
+def matches_any(given: Sequence[str], name: str) -> bool:
     """Whether a name is one of these names, or matches one of these patterns; without any, each name does."""
-    return not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    return not given or any(fnmatch.fnmatchcase(name, pattern) for pattern in given)
 
 
 @takes(_SPAN, "DURATION", write=durations.write)
@@ -341,8 +345,11 @@ def selector(value: Any) -> str:
 
 @takes({"type": "object", "additionalProperties": _TEXT})
 def labels(value: Any) -> dict[str, str]:
+    """Accepts labels with values or shell-style patterns of them."""
     if not isinstance(value, dict) or not all(isinstance(word, str) for pair in value.items() for word in pair):
         raise ValueError(f"{shown(value)} is not a mapping of labels to values such as {{queue: orders}}")
+    for pattern in value.values():
+        _require_closed(pattern)
     return value
 
 

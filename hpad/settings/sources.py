@@ -36,7 +36,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 
     types: Annotated[tuple[str, ...], Setting(metric_types, "metric types; empty: any")] = ()
     metrics: Annotated[
-        tuple[str, ...], Setting(parsers.names, "names of metrics, or patterns such as queue_*; empty: any")
+        tuple[str, ...], Setting(parsers.patterns, "names of metrics, or patterns such as queue_*; empty: any")
     ] = ()
     namespaces: Annotated[
         tuple[str, ...], Setting(parsers.patterns, "namespaces of HPAs, or patterns; empty: any")

@@ -74,7 +74,8 @@ def test_before_the_first_reconcile_of_another_it_is_said_what_is_waited_for() -
     row = next(each for each in web.trace.stages if each.stage == "budget")
     assert row.text == f"gpu (20 replicas) has 5 for it {had}; 1 other HPA holds 5 replicas and wants 5 replicas"
     first, *_ = web.outlook
-    assert first.text == "grows towards 9 once it is known what the others of the budget gpu want, within a sync period"
+    when = "the other HPAs of the budget gpu have had a first reconcile, and it has room"
+    assert first.text == f"grows towards 9 once {when}"
 
 
 def test_a_cut_waits_for_no_window_and_no_policy() -> None:

@@ -127,6 +127,7 @@ def test_the_windows_of_a_schedule_may_be_a_list(tmp_path: Path) -> None:
         ("hpas: [{tolerance_upp: 1}]", "unknown field 'tolerance_upp'; did you mean 'tolerance_up'?"),
         ("hpas: [{readiness_delay: [1]}]", "hpad.yaml: hpas: [0]: readiness_delay: [1] is not a text or a number"),
         ("hpas: [{labels: {a: 1}, readiness_delay: 1s}]", "labels: {a: 1} is not a mapping of labels"),
+        ('hpas: [{labels: {a: "b["}, readiness_delay: 1s}]', "labels: 'b[' is no pattern: its [ is not closed"),
     ],
 )
 def test_mistakes_in_the_annotations_of_the_configuration(tmp_path: Path, text: str, expected: str) -> None:

@@ -63,7 +63,7 @@ def _shared(found: Budgeted) -> Outlook:
     """Returns what keeps the count below what the metrics and limits ask for."""
     when = f"the budget {found.budget} has room: others shrink, or its amount is raised"
     if found.unknown:
-        when = f"it is known what the others of the budget {found.budget} want, within a sync period"
+        when = f"the other HPAs of the budget {found.budget} have had a first reconcile, and it has room"
     if found.allotment is None:
         when = f"it is known what the budget {found.budget} has for it: {found.error}"
     text = f"grows towards {found.wanted} once {when}"

@@ -167,7 +167,8 @@ def first_where(holds: Callable[[int], bool], most: int, near: int = 1) -> int |
 class Waiting(NamedTuple):
     """Pods that damp the proposal of a metric, and what they are waited for.
 
-    `needed` of them, whichever, change the proposal from the count to `proposal`; all of them to `with_all`.
+    Any `needed` of them change the proposal from the count. `proposal` is that with the smallest requests, which change
+    it least; `with_all` is that with all of them.
     """
 
     pods: Sequence[Pod]

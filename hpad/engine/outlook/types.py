@@ -44,7 +44,7 @@ class Outlook(Step, frozen=True):
     | step | by itself, with the first reconcile after `at` (None: the next one) |
     | growth | up, once one of `thresholds` is crossed |
     | shrinking | down, once all of `thresholds` are crossed |
-    | pods | once `needed` of `pods`, those that change it least, are ready and have values, as busy as the others |
+    | pods | once any `needed` of `pods` are ready and as busy as the others; some may change it further |
     | reading | once `metrics` can be read and want no more than the others |
     | fallback | at `at`, or not at all: a fallback of `metrics` begins, ends or is in force |
     | schedule | at `at`, if it is outside the minimum and maximum of the schedule from then on |
