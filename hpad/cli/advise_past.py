@@ -151,5 +151,5 @@ def _recorded(args: argparse.Namespace, span: LookedAt, only: Collection[Key] | 
     first = next(pasts, None)
     if first is None:
         text = f"has no reconciles of such an HPA since {span.begin:%Y-%m-%d %H:%MZ}"
-        raise Failure(f"{args.recording}: {text}, or for less than two steps of {words.span(args.step)}")
+        raise Failure(f"{args.recording}: {text}, or they span less than two steps (--step {words.span(args.step)})")
     return PastSource(args.recording, itertools.chain([first], pasts))

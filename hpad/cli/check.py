@@ -15,11 +15,13 @@ from hpad.api import decode, older
 from hpad.api import hpa as v2
 from hpad.api import selector as selectors
 from hpad.api.autoscaler import PREFIX
+from hpad.api.metadata import Key
 from hpad.api.problem import Place, Problem, invalid, path_of, required
 from hpad.api.selector import LabelSelector
 from hpad.cli import output
 from hpad.engine import busy, controls
 from hpad.engine.annotations import PLAIN, AnnotationReader, missing_fields
+from hpad.engine.spec import compiled_spec
 from hpad.manifests import autoscalers, documents, hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.keda.conversion import PLACEHOLDER
@@ -50,7 +52,8 @@ StatefulSet, where it has no effect, a field of the spec that Kubernetes up to 1
 no label can match, a query of an Autoscaler that none of its metrics names, and a package that a source needs and this
 installation lacks: the one that runs hpad may have it.
 The exit status is 1 if there is an error; warnings do not change it. Last lines name HPAs with an External metric and
-no spec.behavior, whose replicas go on doubling on an empty queue, and budgets that the minima of the HPAs exceed.
+no spec.behavior, whose replicas go on doubling on an empty queue, and budgets of replicas that the minima of the HPAs
+exceed.
 """
 _ZERO: Final = (
     "where the feature gate HPAScaleToZero is on (by default from Kubernetes 1.37 on), check with --scale-to-zero, or"
@@ -65,8 +68,10 @@ _MISPLACED: Final = "belongs into a file of its own, for `hpad run --config`: hp
 
 @dataclass(frozen=True)
 class Checked:
-    """The result for one document. `errors` and `warnings` come with their lines; `defaulted` is the object with all
-    defaults, None if the document is no valid HPA, which is `hpa` without them."""
+    """The result for one document. `errors` and `warnings` come with their lines.
+
+    `hpa` is the decoded HPA, and `defaulted` the same object with all defaults; None if the document is no valid HPA.
+    """
 
     document: Document
     subject: str
@@ -112,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
     """Prints the errors of all documents; 0 if there are none, else 1."""
     count = wrong = skipped = about_zero = 0
     lacking: list[str] = []
-    found: list[v2.HorizontalPodAutoscaler] = []
+    found: dict[Key, v2.HorizontalPodAutoscaler] = {}
     show = _as_json if args.output == "json" else _as_text
     read = list(documents.read_all(args.files))  # all are read first: the configuration may follow the HPAs
     configurations = [document for document in read if _may_be_configuration(document)]
@@ -133,13 +138,14 @@ def run(args: argparse.Namespace) -> int:
         show(checked)
         about_zero += any(map(hpas.is_about_zero, checked.errors))
         lacking += [checked.name] if _lacks_behavior(checked.defaulted) else []
-        found += [] if checked.hpa is None else [checked.hpa]
+        if checked.hpa is not None:
+            found[checked.hpa.key] = checked.hpa
     if about_zero:
         print(f"hpad: {_ZERO}", file=sys.stderr)
     if lacking:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         print(f"hpad: {lacking[0]}{more}: {_NO_BEHAVIOR}", file=sys.stderr)
-    for text in _short_budgets(configurations, found):
+    for text in _short_budgets(configurations, found.values()):
         print(f"hpad: {text}", file=sys.stderr)
     if skipped:
         print(f"hpad: skipped {output.counted(skipped, 'document')} of other kinds", file=sys.stderr)
@@ -220,17 +226,17 @@ def _budget_errors(
         yield invalid(_place(controls.BUDGET, value), named[0], text)
 
 
-def _short_budgets(configurations: Iterable[Document], found: Sequence[v2.HorizontalPodAutoscaler]) -> Iterator[str]:
+def _short_budgets(configurations: Iterable[Document], found: Iterable[v2.HorizontalPodAutoscaler]) -> Iterator[str]:
     """Yields a text for each budget of replicas that the minima of its HPAs exceed."""
     for document in configurations:
         own = AnnotationReader(defaults=hpas_section.defaults(_section(document, "hpas")))
+        named = [(budget[0], hpa) for hpa in found if (budget := own.budget(hpa)) is not None]
         for each in _section(document, "budgets"):
-            sharing = [hpa for hpa in found if (own.budget(hpa) or ("",))[0] == each.name]
-            least = [hpa.spec.min_replicas for hpa in sharing if each.is_for(hpa.metadata.namespace)]
-            needed = sum([1 if low is None else low for low in least])
+            sharing = [hpa for name, hpa in named if name == each.name and each.is_for(hpa.metadata.namespace)]
+            needed = sum([compiled_spec(hpa).min_replicas for hpa in sharing])
             if each.replicas is not None and needed > each.replicas:
-                whole = f"the minima of {output.counted(len(least), 'HPA')} need {needed} replicas"
-                yield f"budget {each.name}: {whole}; it has {each.replicas}: minima hold all the same"
+                whole = f"the minima of {output.counted(len(sharing), 'HPA')} need {needed} replicas"
+                yield f"budget {each.name}: {whole}; it has {each.replicas}, and the HPAs keep their minima"
 
 
 def _section(document: Document, name: str) -> tuple[Any, ...]:

@@ -56,7 +56,7 @@ def _body(report: BacktestReport) -> Iterator[str]:
 
 
 def span_of(results: Sequence[Result]) -> tuple[datetime, datetime]:
-    """Returns the first and the last time of all charts."""
+    """Returns the first and the last time of all curves."""
     known = [result.curve for result in results if result.curve]
     return min(curve[0][0] for curve in known), max(curve[-1][0] for curve in known)
 

@@ -54,7 +54,7 @@ def test_one_hpa_and_other_times(folder: Path) -> None:
     assert "has no reconciles of such an HPA since 2026-01-01 13:30Z" in err
     status, _, err = advised(folder, "--step", "3h")
     assert status == 1
-    assert "or for less than two steps of 3h\n" in err
+    assert "or they span less than two steps (--step 3h)\n" in err
 
 
 def test_a_file_that_is_no_recording(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ class HpaFault(enum.StrEnum):
 
 
 class Severity(enum.StrEnum):
-    """How much a fault matters."""
+    """How much a fault matters, the most severe first."""
 
     ERROR = "error"
     """It does not scale, or the load is not served."""

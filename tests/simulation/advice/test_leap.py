@@ -156,18 +156,22 @@ def test_annotations_of_hpad_have_their_effect(seed: int, annotations: dict[str,
     assert short.held == pytest.approx(full.held, rel=0.05), "a turn of a gap ends a time that is held"
 
 
-def test_two_short_gaps_are_not_a_long_one() -> None:
+@pytest.mark.parametrize(("gaps", "startup"), [((60, 90), 10.0), ((61, 91), 60.0), ((62, 92), 120.0)])
+def test_two_short_gaps_are_not_a_long_one(gaps: tuple[int, int], startup: float) -> None:
+    """More load at minute 60 starts replicas, which become ready within the first gap or before it."""
     annotations = {"hpad.io/fallback": "at-least:12 after 2m"}
     found = hpa(CPU, 1, 20)
     found = msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, annotations=annotations))
-    cpu: list[float | None] = [50.0] * MINUTES
-    cpu[60] = cpu[90] = None
-    load = LoadHistory(
-        [START.timestamp() + 60.0 * minute for minute in range(MINUTES)], {"cpu": cpu, REPLICAS: [4.0] * MINUTES}
-    )
-    short, full = compared(found, past_of(found, load), random.Random(1))
+    cpu: list[float | None] = [50.0 if minute < 60 or startup < 60 else 87.5 for minute in range(MINUTES)]
+    for minute in gaps:
+        cpu[minute] = None
+    times = [START.timestamp() + 60.0 * minute for minute in range(MINUTES)]
+    past = past_of(found, LoadHistory(times, {"cpu": cpu, REPLICAS: [4.0] * MINUTES}))
+    model = LoadModel.of(past, AdviceOptions(Tunables(), startup=startup, lag=0.0))
+    assert model is not None
+    short, full = rerun(found, model), rerun(found, model, every_turn=True)
     assert short.curve == full.curve
-    assert {count for _, count in full.curve} == {4}
+    assert 12 not in {count for _, count in full.curve}
 
 
 def test_an_annotation_without_an_effect_costs_no_turns() -> None:

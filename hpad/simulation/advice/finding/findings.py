@@ -8,7 +8,7 @@ from hpad.simulation.advice.assessment import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding import broken, calm, shortage, waste
 from hpad.simulation.advice.finding.case import Case
 
-_ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+_ORDER: Final = tuple(Severity)
 _FINDERS: Final[Sequence[Callable[[Case], Iterator[FoundFault]]]] = (
     broken.paused,
     broken.requests_missing,

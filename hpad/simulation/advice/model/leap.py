@@ -10,7 +10,7 @@ ready, a turn can write a new count only if
 
 All other turns are left out. Their recommendations are kept for the windows; of equal ones in a row the last is enough,
 as it leaves each window last. A turn that may change the count is the engine's, and so is each one while replicas
-start, or a fallback may stand in for a missing value, and the one after it. The curve is the same as with all turns
+start, or while a metric fails, and the one that reads it again. The curve is the same as with all turns
 (tests/simulation/advice/test_leap.py).
 """
 
@@ -137,7 +137,9 @@ class LeapRun:
         self._past = [(0, self._count)]  # recommendations, and the turns that made them
         self._above, self._from, self._up_to = -NEVER, 0, 0
         self._behind = False  # recommendations of turns that were left out are not in the history of the driver
-        self._unsure = False  # whether the last turn asked the engine: the next one does, too, and ends a failure
+        self._failing = (
+            False  # a metric fails in the history of the driver: the next turn ends that, or goes on with it
+        )
         self._settles = 1
         self._counts = [(0, self._count)]
         self._ready = [(0, workload.fleet.ready)]
@@ -172,8 +174,8 @@ class LeapRun:
         if replicas is None:
             self._turn = end
             return
-        unsure, self._unsure = self._unsure, replicas == UNSURE
-        stop = self._turn if self._unsure or unsure else min(end, self._next_change(replicas, end))
+        unsure = replicas == UNSURE or self._failing
+        stop = self._turn if unsure else min(end, self._next_change(replicas, end))
         if stop <= self._turn:
             self._decide()
             return
@@ -239,6 +241,7 @@ class LeapRun:
         decision = self._driver.turn(now).done.decision if self._seen is None else self._driver.decide(now)
         after = self._workload.fleet.count
         self._turn, self._run = turn + 1, self._run + 1
+        self._failing = any([each.failing_since is not None for each in self._driver.history.last_samples])
         found, restrained = decision.recommendation, decision.restrained
         if found is not None and found.leader is not None and restrained is not None:
             self._recommend(turn, restrained.recommended)

@@ -56,7 +56,7 @@ class AnswerFolder:
         """Returns the times of an unfinished command for as long a time, of the last day; else the given ones."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with suppress(FileNotFoundError, msgspec.MsgspecError):
+            with suppress(FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
                 known = msgspec.json.decode((self._folder / _UNFINISHED).read_bytes(), type=_Reading)
                 fits = (known.url, known.grid.step, known.grid.points) == (self._url, grid.step, grid.points)
                 if fits and 0 <= grid.end - known.grid.end <= _RESUMABLE:
@@ -74,7 +74,7 @@ class AnswerFolder:
 
     def get(self, expression: str, grid: TimeGrid) -> list[FoundSeries] | None:
         """Returns an answer; None if there is none that can be read."""
-        with suppress(OSError, zlib.error, msgspec.MsgspecError):
+        with suppress(OSError, zlib.error, msgspec.MsgspecError, UnicodeDecodeError):
             content = zlib.decompress(self._path(expression, grid).read_bytes())
             found = msgspec.msgpack.decode(content, type=list[FoundSeries])
             if all(len(each.values) == grid.points for each in found):

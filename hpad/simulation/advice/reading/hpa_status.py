@@ -1,6 +1,6 @@
 """What the status and the bounds of HPAs were: replica counts, minReplicas, maxReplicas, and failing conditions.
 
-That of Autoscalers is known from the series of hpad, at the end.
+`OwnSeriesReader` reads the same, and the values of metrics, for Autoscalers from the series of hpad.
 """
 
 import math
@@ -204,7 +204,7 @@ def merged(rows: Sequence[FoundSeries], points: int = 0) -> list[float | None]:
 # hpad exports an Autoscaler under its local name, `hpa_name="autoscaler/web"`. Values are in base units: of a
 # utilization the share of the requests; of an AverageValue those of one replica, or while there is none the total.
 
-SOURCE: Final = "the series of hpad"
+OWN_SERIES: Final = "the series of hpad"
 _EXPRESSIONS: Final[Mapping[str, str]] = {
     **EXPRESSIONS,
     "current": "hpad_hpa_current_replicas{<<.HPAs>>}",

@@ -10,7 +10,14 @@ from hpad.api.text import quoted
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, VALUE, CompiledMetric, compiled_spec
 from hpad.simulation.advice.past import Column, MetricReading
 from hpad.simulation.advice.reading.answers import Answers
-from hpad.simulation.advice.reading.hpa_status import SOURCE, OwnSeriesReader, StatusReader, counted, merged, of_each
+from hpad.simulation.advice.reading.hpa_status import (
+    OWN_SERIES,
+    OwnSeriesReader,
+    StatusReader,
+    counted,
+    merged,
+    of_each,
+)
 from hpad.simulation.advice.reading.pod_usage import PodUsage
 from hpad.simulation.advice.reading.series import QueueExpressions, Series
 from hpad.simulation.backlog import Rates
@@ -166,7 +173,7 @@ class MetricReader:
             except QueryError as error:
                 self._fail(each, str(error))
             else:
-                self._keep(each, expression, column, SOURCE)
+                self._keep(each, expression, column, OWN_SERIES)
 
     def _from_status(self, left: Sequence[_Metric], replicas: Mapping[Key, Column], status: StatusReader) -> None:
         try:
