@@ -1,8 +1,8 @@
 """Credentials of a source: the settings that name them, and the servers that may get them.
 
 Servers may name others: nodes of a cluster, masters, brokers. A server that proves its name by TLS may get the
-credentials, and so may those that the configuration names. Without TLS, whoever answers in place of one server could
-otherwise have the credentials sent to any address.
+credentials, and so may those that the configuration names. Without TLS, an attacker that answers in place of one server
+could name any address as another one, and would get the credentials there.
 """
 
 import ipaddress
@@ -27,7 +27,7 @@ def trusted_hosts_error(hosts: Sequence[str]) -> str:
 
 
 class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The PEM files of connections by TLS. A subclass names the fields in its docstring."""
+    """The fields of TLS: PEM files, and whether any certificate is trusted. Subclasses describe them."""
 
     ca: str = ""
     cert: str = ""
@@ -39,31 +39,28 @@ class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         """The options of TLS."""
         return TlsOptions.of(self)
 
-    @property
-    def unused_tls_error(self) -> str:
-        """The error of the first field that has no effect without TLS, as "field: text"; "" if there is none."""
-        unused = next((name for name in ("ca", "cert", "insecure") if getattr(self, name)), "")
-        return f"{unused}: has an effect with tls: true only" if unused else ""
+
+def unused_tls_error(settings: TlsSettings, *, tls: bool) -> str:
+    """Returns the error of a field of TLS that is set although `tls` is false, as "field: text"; "" if none is."""
+    unused = next((name for name in ("ca", "cert", "insecure") if getattr(settings, name)), "")
+    return f"{unused}: has an effect with tls: true only" if unused and not tls else ""
 
 
 class LoginSettings(TlsSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A user and its password, and TLS. A subclass names the fields in its docstring."""
+    """The fields of a user name, its password, and TLS. Subclasses describe them."""
 
     username: str = ""
     password: str = ""
     password_file: str = ""
     password_env: str = ""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(…)"
+
     @property
     def secret(self) -> Secret:
         """The password."""
         return secret(self.password, self.password_file, self.password_env)
-
-
-def refuse(*errors: str) -> None:
-    """Raises ValueError with a line for each error that is not empty."""
-    if any(errors):
-        raise ValueError("\n".join(filter(None, errors)))
 
 
 class Trust:

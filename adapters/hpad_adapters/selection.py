@@ -1,4 +1,4 @@
-"""Reads the queries of External metrics: their names, and the labels of their selectors."""
+"""What adapters share to answer queries: labels of selectors, unknown metrics, and answers that are errors."""
 
 from collections.abc import Callable, Collection
 from typing import ParamSpec, TypeVar

@@ -240,8 +240,13 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
         texts = (text for pair in self.headers.items() for text in pair if isinstance(text, str))
         if not all(map(fits_header, texts)):
             errors.append("headers: a line break cannot be part of a header")
-        if errors:
-            raise ValueError("\n".join(errors))
+        refuse(*errors)
+
+
+def refuse(*errors: str) -> None:
+    """Raises ValueError with a line for each error that is not empty."""
+    if any(errors):
+        raise ValueError("\n".join(filter(None, errors)))
 
 
 def fits_header(text: str) -> bool:
@@ -273,8 +278,7 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     def __post_init__(self) -> None:
         """Raises ValueError with a line for each error."""
-        if found := list(self.errors()):
-            raise ValueError("\n".join(found))
+        refuse(*self.errors())
 
     def errors(self) -> Iterator[str]:
         """Yields the errors in the fields, "field: text" each."""

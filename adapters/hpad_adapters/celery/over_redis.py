@@ -15,7 +15,7 @@ import msgspec
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample, or_error, shown
 from hpad_adapters.ages import age
 from hpad_adapters.celery.measuring import GoalsOverRedis, goal_of
-from hpad_adapters.celery.redis_keys import Bindings, Fetched, Replies, read
+from hpad_adapters.celery.redis_keys import Bindings, Fetched, Replies, read_fetched
 from hpad_adapters.celery.settings import RedisBroker, Settings
 from hpad_adapters.celery.wanted import HEAD_AGE, TASKS, TO_CLEAR, UNACKED, WAITING, WantedTasks
 from hpad_adapters.celery.workers import CeleryWorkers, Said
@@ -116,7 +116,7 @@ class OverRedis:
     async def _fetched(self, replies: Replies) -> Fetched:
         """Returns the fetched tasks; raises AdapterError."""
         size = _size(self._size.key, "hash", replies[self._size])
-        return await read(self._servers, self._size.key, size, self._bindings) if size else Fetched()
+        return await read_fetched(self._servers, self._size.key, size, self._bindings) if size else Fetched()
 
     def _answer(
         self, wanted: WantedTasks, replies: Replies, found: Fetched | AdapterError, needed: float | AdapterError | None
@@ -231,9 +231,9 @@ def _checked(key: str, expected: str, replies: list[Reply] | AdapterError, absen
 # property `timestamp`, as RabbitMQ has it, or a header.
 #
 # Workers take tasks from the right end of a list (kombu/transport/redis.py: Channel._brpop_start), which is read. The
-# times stand behind the body, so that a part of the message is not enough. A script sends none beyond MOST_BYTES.
+# times stand behind the body, so that a part of the message is not enough. A script sends none beyond _LONGEST_MESSAGE.
 
-MOST_BYTES = 1 << 20
+_LONGEST_MESSAGE = 1 << 20
 """The longest message that is read."""
 _SCRIPT = (
     "local v = redis.call('LINDEX', KEYS[1], -1) "
@@ -269,7 +269,7 @@ _DECODER = msgspec.json.Decoder(_Message)
 
 def oldest(key: str) -> RedisRequest:
     """Returns the request for the oldest task of a list."""
-    return RedisRequest(key, (("TYPE", key), ("EVAL", _SCRIPT, "1", key, str(MOST_BYTES))))
+    return RedisRequest(key, (("TYPE", key), ("EVAL", _SCRIPT, "1", key, str(_LONGEST_MESSAGE))))
 
 
 def age_of(key: str, reply: Reply, now: datetime) -> float:
@@ -277,7 +277,7 @@ def age_of(key: str, reply: Reply, now: datetime) -> float:
     if isinstance(reply, ReplyError):
         raise AdapterError(f"EVAL of the key {shown(key)}: {reply}")
     if isinstance(reply, int):
-        raise AdapterError(f"{_task(key)} has {reply} bytes, and at most {MOST_BYTES} are read", "spec")
+        raise AdapterError(f"{_task(key)} has {reply} bytes, and at most {_LONGEST_MESSAGE} are read", "spec")
     try:
         found = _DECODER.decode(str(reply))
     except msgspec.MsgspecError:

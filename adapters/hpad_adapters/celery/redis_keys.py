@@ -141,7 +141,7 @@ def _members(key: str, reply: Reply) -> list[str]:
 
 MOST_ENTRIES = 2_000
 """How many entries are read to see whose they are."""
-MOST_BYTES = 4 << 20
+_MOST_BYTES = 4 << 20
 _SAMPLED = 100
 _FEWEST, _MOST = 10, 1_000
 """Entries of one step, for Redis to choose about so many."""
@@ -158,7 +158,7 @@ Source = tuple[str, str]
 class Fetched(msgspec.Struct, frozen=True):
     """The size of the hash, and how many tasks may be of each set of queues: mostly one.
 
-    Of a hash beyond MOST_ENTRIES or MOST_BYTES only a sample is known: it is not `whole`.
+    Of a hash beyond MOST_ENTRIES or _MOST_BYTES only a sample is known: it is not `whole`.
     """
 
     size: int = 0
@@ -178,7 +178,7 @@ class Fetched(msgspec.Struct, frozen=True):
         return own
 
 
-async def read(servers: AnyRedis, key: str, size: int, bindings: Bindings) -> Fetched:
+async def read_fetched(servers: AnyRedis, key: str, size: int, bindings: Bindings) -> Fetched:
     """Reads the entries, and the bindings of their exchanges; raises AdapterError."""
     sources, whole = await _sources(servers, key, size)
     exchanges = sorted({exchange for exchange, _ in sources if exchange})
@@ -200,7 +200,7 @@ async def _sources(servers: AnyRedis, key: str, size: int) -> tuple[Counter[Sour
         cursor, page = await _step(servers, key, cursor, min(max(_STEP_BYTES // average, _FEWEST), _MOST))
         received += sum(map(len, page.values()))
         entries |= {tag: _source(entry) for tag, entry in page.items()}
-        if cursor == "0" or len(entries) >= wanted or received > MOST_BYTES:
+        if cursor == "0" or len(entries) >= wanted or received > _MOST_BYTES:
             return _counted(entries.values()), cursor == "0"
     raise _too_many(size)
 
@@ -245,7 +245,7 @@ def _of_several(owners: Collection[str]) -> AdapterError:
 
 
 def _too_many(size: int) -> AdapterError:
-    limit = f"{MOST_ENTRIES} or {MOST_BYTES >> 20} MiB"
+    limit = f"{MOST_ENTRIES} or {_MOST_BYTES >> 20} MiB"
     return AdapterError(
         f"workers have fetched {size} tasks, too many to read whose they are (at most {limit}): take "
         "celery_tasks_waiting, or a metric of all queues of the database, or give the queue a database of its own",

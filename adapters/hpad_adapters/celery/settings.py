@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from hpad.adapter import positive_duration
-from hpad.adapter_http import Secret, secret_error, url_error
-from hpad_adapters.credentials import LoginSettings, refuse
+from hpad.adapter_http import Secret, refuse, secret_error, url_error
+from hpad_adapters.credentials import LoginSettings
 from hpad_adapters.rabbitmq import Settings as RabbitMQSettings
 from hpad_adapters.redis_servers import RedisServers
 
@@ -169,7 +169,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         if self.redis is not None:
             if self.redis.cluster is not None:
                 return "Celery's remote control does not work on a Redis Cluster; leave workers out"
-            own = ("url", "vhost", "username", "password", "password_file", "password_env", "ca", "cert", "key")
+            own = ("url", "vhost", *LoginSettings.__struct_fields__)
             field = next((name for name in own if getattr(workers, name)), "")
             return f"{field}: over Redis that of `redis` is used; leave it out" if field else ""
         if not workers.nodes:

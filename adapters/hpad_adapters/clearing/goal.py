@@ -1,4 +1,4 @@
-"""A goal in seconds, within which the backlog of a queue is to be gone, and the queue as it sees it."""
+"""A goal in seconds, within which the backlog of a queue is to be gone, and what has to be measured of the queue."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Annotated, NamedTuple

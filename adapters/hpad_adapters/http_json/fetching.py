@@ -99,7 +99,7 @@ async def pods(api: ApiReader | None, service: tuple[str, str], url: str, max_po
 
 
 def at(name: str, address: str, url: str, port: int | None) -> EndpointPod:
-    """Returns a pod with `url` at its address, and at this port or the usual one."""
+    """Returns a pod with `url` at its address and port; None: the default port of the scheme."""
     host = f"[{address}]" if ":" in address else address
     netloc = host if port is None else f"{host}:{port}"
     return EndpointPod(name, urlsplit(url)._replace(netloc=netloc).geturl())

@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 import msgspec
 
 from hpad.adapter import parse_duration, shown
-from hpad.adapter_http import HttpLoginSettings, HttpOptions, SecretRef, url_error
-from hpad_adapters.credentials import refuse
+from hpad.adapter_http import HttpLoginSettings, HttpOptions, SecretRef, refuse, url_error
 from hpad_adapters.http_json import documents
 
 Format = Literal["json", "xml", "yaml", "prometheus"]

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from hpad.adapter import parse_duration, positive_duration, shown
-from hpad.adapter_http import HttpOptions, OAuth2, Secret, SecretRef, secret_error, url_error
-from hpad_adapters.credentials import LoginSettings, refuse, trusted_hosts_error
+from hpad.adapter_http import HttpOptions, OAuth2, Secret, SecretRef, refuse, secret_error, url_error
+from hpad_adapters.credentials import LoginSettings, trusted_hosts_error, unused_tls_error
 
 Partition = tuple[str, int]
 """Topic and number."""
@@ -109,7 +109,7 @@ class KafkaSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_o
     def __post_init__(self) -> None:
         errors = [self.tls_options.error, secret_error(self, "password"), self._login_error(), *self._server_errors()]
         errors.append(trusted_hosts_error(self.trusted_hosts))
-        refuse(*errors, "" if self.tls else self.unused_tls_error)
+        refuse(*errors, unused_tls_error(self, tls=self.tls))
 
     def __repr__(self) -> str:
         return f"KafkaSettings(bootstrap_servers={self.bootstrap_servers!r}, …)"

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import msgspec
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, Sample, or_error, shown
-from hpad.adapter_http import SecretRef, Tls, read_secrets, url_error
+from hpad.adapter_http import SecretRef, Tls, read_secrets, refuse, url_error
 from hpad_adapters import extras
-from hpad_adapters.credentials import TlsSettings, refuse
+from hpad_adapters.credentials import TlsSettings, unused_tls_error
 from hpad_adapters.keda_external import messages
 from hpad_adapters.selection import labels, no_metric
 
@@ -61,7 +61,7 @@ class KedaExternalSettings(TlsSettings, frozen=True, forbid_unknown_fields=True,
         errors = [self.tls_options.error]
         if _address(self.address) is None:
             errors.append(f'address: {shown(self.address)} is not of the form "scaler.namespace:9090"')
-        errors.append("" if self.tls else self.unused_tls_error)
+        errors.append(unused_tls_error(self, tls=self.tls))
         refuse(*errors)
 
 

@@ -116,7 +116,7 @@ class Calls:
         self._channel = _Channel(host, port, codec=_Bytes(), ssl=tls, config=configuration)
 
     def close(self) -> None:
-        """Closes their connection."""
+        """Closes the connection."""
         self._channel.close()
 
     async def call(self, method: str, request: bytes) -> bytes:

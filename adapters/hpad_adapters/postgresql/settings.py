@@ -6,8 +6,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 
 from hpad.adapter import positive_duration, shown
-from hpad.adapter_http import Secret, SecretRef, TlsOptions, secret, secret_error
-from hpad_adapters.credentials import refuse
+from hpad.adapter_http import Secret, SecretRef, TlsOptions, refuse, secret, secret_error
 
 Kind = Literal["text", "integer", "number", "boolean"]
 SslMode = Literal["disable", "prefer", "require", "verify-ca", "verify-full"]

@@ -31,7 +31,7 @@ from hpad_adapters.prometheus import batches, configuration, queries, rules, sam
 from hpad_adapters.prometheus.connection import PrometheusConnection
 from hpad_adapters.prometheus.queries import QueryEntry
 from hpad_adapters.prometheus.settings import OwnPromQL
-from hpad_adapters.selection import attempt
+from hpad_adapters.selection import attempt, or_raise
 
 _PAGE = "500"
 _SPLITS = 32
@@ -157,9 +157,9 @@ class Prometheus:
     async def _entry(self, query: Query, names: Mapping[PodSelection, frozenset[str] | AdapterError]) -> QueryEntry:
         """Returns the entry for a metric; raises AdapterError."""
         assert self._rules is not None
-        pods = names[query.namespace, query.pods] if query.pods is not None and self._needs_pods(query) else None
-        if isinstance(pods, AdapterError):
-            raise pods
+        pods = None
+        if query.pods is not None and self._needs_pods(query):
+            pods = or_raise(names[query.namespace, query.pods])
         entry = self._configured.entry(query, pods)
         if entry is None and query.type in rules.RESOURCES:
             entry = self._rules.resource(query, pods or frozenset())

@@ -7,8 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from hpad.adapter import EXTERNAL, SOURCE_TYPES, parse_duration, positive_duration, shown
-from hpad.adapter_http import HttpLoginSettings, url_error
-from hpad_adapters.credentials import refuse
+from hpad.adapter_http import HttpLoginSettings, refuse, url_error
 from hpad_adapters.prometheus import template
 
 Reduce = Literal["error", "sum", "max", "min", "avg"]

@@ -284,7 +284,7 @@ _NODES = msgspec.json.Decoder(list[_ClusterNode])
 
 
 class Auto:
-    """Reads queues of one broker."""
+    """Reads counts by the management API, and statistics there or, if the broker keeps none, by the plugin."""
 
     def __init__(self, settings: Settings, context: Context, plugin: Plugin) -> None:
         self._management = Management(settings, context)

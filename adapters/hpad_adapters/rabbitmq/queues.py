@@ -1,4 +1,4 @@
-"""A queue as the broker reports it, as a goal in seconds sees it, and whether a consumer takes its messages.
+"""Queues as the broker reports them, what a goal in seconds measures of them, and queues that no consumer serves.
 
 A field that the broker does not report is None.
 """
@@ -207,7 +207,7 @@ def _held(queue: RabbitmqQueue) -> dict[int, int]:
 _LASTING = 5.0
 """Seconds between two counts of one queue: the broker itself counts some queues every five seconds."""
 _MOST_NAMED = 2
-_LONGEST_NAME = 80
+_NOTED_CHARACTERS = 80
 
 
 class _Waiting(NamedTuple):
@@ -233,9 +233,9 @@ class Unconsumed:
         names = sorted({queue.name for queue in queues if self._stays(queue)})
         if not names:
             return ""
-        named = ", ".join(f'"{name[:_LONGEST_NAME]}"' for name in names[:_MOST_NAMED])
+        first = ", ".join(f'"{name[:_NOTED_CHARACTERS]}"' for name in names[:_MOST_NAMED])
         others = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        return f"no consumer holds a message of the queue{'s' if len(names) > 1 else ''} {named}{others}"
+        return f"no consumer holds a message of the queue{'s' if len(names) > 1 else ''} {first}{others}"
 
     def _stays(self, queue: RabbitmqQueue) -> bool:
         """Whether messages wait, and no consumer takes any."""

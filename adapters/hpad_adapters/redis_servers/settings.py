@@ -7,8 +7,8 @@ from typing import NamedTuple
 import msgspec
 
 from hpad.adapter import shown
-from hpad.adapter_http import Secret, secret, secret_error, url_error
-from hpad_adapters.credentials import LoginSettings, refuse, trusted_hosts_error
+from hpad.adapter_http import Secret, refuse, secret, secret_error, url_error
+from hpad_adapters.credentials import LoginSettings, trusted_hosts_error
 
 EXAMPLE = "redis://host:6379/0"
 REDIS_PORT, SENTINEL_PORT = 6379, 26379

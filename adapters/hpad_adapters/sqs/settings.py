@@ -6,8 +6,7 @@ from typing import Literal
 import msgspec
 
 from hpad.adapter import shown
-from hpad.adapter_http import Secret, secret, secret_error, url_error
-from hpad_adapters.credentials import refuse
+from hpad.adapter_http import Secret, refuse, secret, secret_error, url_error
 
 Count = Literal["visible", "in_flight", "delayed"]
 
