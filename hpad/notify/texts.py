@@ -156,10 +156,10 @@ def _escaped(text: str) -> str:
 
 
 def _slack(notice: Notice, sender: Sender) -> str:
-    words = worded(notice, sender.page)
-    head = f"[{sender.cluster}] {words.what}" if sender.cluster else words.what
-    lines = [f"{_sign(notice)} {_escaped(head)}", *map(_escaped, filter(None, (words.why, words.advice)))]
-    return "\n".join([*lines, f"<{_escaped(words.link)}|Open the page>"] if words.link else lines)
+    said = worded(notice, sender.page)
+    head = f"[{sender.cluster}] {said.what}" if sender.cluster else said.what
+    lines = [f"{_sign(notice)} {_escaped(head)}", *map(_escaped, filter(None, (said.why, said.advice)))]
+    return "\n".join([*lines, f"<{_escaped(said.link)}|Open the page>"] if said.link else lines)
 
 
 def _sign(notice: Notice) -> str:
@@ -171,7 +171,7 @@ def _sign(notice: Notice) -> str:
 
 def _event(notice: Notice, sender: Sender) -> dict[str, Any]:
     """Returns the CloudEvent. Its id stays the same in further attempts, so that a receiver can leave out a repeat."""
-    change, words = notice.change, worded(notice, sender.page)
+    change, said = notice.change, worded(notice, sender.page)
     about = "test" if notice.decision is None else str(change.cause)
     return {
         "specversion": "1.0",
@@ -181,7 +181,7 @@ def _event(notice: Notice, sender: Sender) -> dict[str, Any]:
         "time": notice.at.isoformat().replace("+00:00", "Z"),
         "subject": str(notice.key),
         "datacontenttype": "application/json",
-        "data": _data(notice, sender, words),
+        "data": _data(notice, sender, said),
     }
 
 
@@ -191,7 +191,7 @@ def _source(sender: Sender) -> str:
     return f"urn:hpad:{name}" if name else sender.page or "urn:hpad:hpad"
 
 
-def _data(notice: Notice, sender: Sender, words: NoticeText) -> dict[str, Any]:
+def _data(notice: Notice, sender: Sender, said: NoticeText) -> dict[str, Any]:
     """Returns the figures and texts of a message; what does not apply is left out."""
     key, change, decision = notice.key, notice.change, notice.decision
     found: dict[str, Any] = {
@@ -203,10 +203,10 @@ def _data(notice: Notice, sender: Sender, words: NoticeText) -> dict[str, Any]:
         "cause": change.cause,
         "phase": change.phase,
         "since": change.since.isoformat().replace("+00:00", "Z"),
-        "what": words.what,
-        "why": words.why,
-        "advice": words.advice,
-        "link": words.link,
+        "what": said.what,
+        "why": said.why,
+        "advice": said.advice,
+        "link": said.link,
     }
     if decision is not None:
         counts = {"current": decision.current, "desired": decision.desired, "wanted": wanted(decision)}

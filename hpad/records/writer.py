@@ -1,6 +1,6 @@
-"""Writes reconciles to disk, in the format that `hpad replay` reads: each one as it comes, or several at once.
+"""Writes reconciles to disk in the format that `hpad replay` reads: one by one, or many into a new file.
 
-Of a daemon that records, there is one file per HPA and run of the daemon, `NAMESPACE.NAME.START.jsonl`. A line is one
+A daemon that records writes one file per HPA and run, `NAMESPACE.NAME.START.jsonl`. A line is one
 scenario. It grows in place by one step per reconcile and is complete after each of them. A new line begins after 5,760
 steps, after a step that does not follow from the one before (an HPA created again, a gap, a clock step), and after a
 failed write.
@@ -9,8 +9,8 @@ Only the user of the daemon may read a recording (mode 0600; 0700 for a folder t
 size of the folder: a large file is continued in START-1, START-2, and so on, and the files that were modified longest
 ago are deleted first.
 
-A recording that is written at once (`write`) has a new file, which is complete once it has its name. So are the last
-reconciles of a running daemon saved.
+`write` makes a whole file, which gets its name only once it is complete. The last reconciles of a running daemon are
+saved in this way.
 """
 
 import asyncio
@@ -267,11 +267,11 @@ def file_name(namespace: str, name: str, started: str) -> str:
     return stem + tail
 
 
-_LEVEL: Final = 6
+_GZIP_LEVEL: Final = 6
 """The default of gzip(1): the higher levels take twice the time or more for a few percent."""
 _PREFIX_LENGTH: Final = 100
-_NAME: Final = "recent"
-_LONGEST: Final = timedelta(hours=1)
+_RECENT_NAME: Final = "recent"
+_LONGEST_SAVE: Final = timedelta(hours=1)
 """A save that takes longer has ended without its file."""
 
 
@@ -315,7 +315,7 @@ def _fill(file: IO[bytes], lines: Iterable[bytes], *, compressed: bool) -> None:
     if not compressed:
         file.writelines(lines)
         return
-    with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=_LEVEL, mtime=0) as out:
+    with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=_GZIP_LEVEL, mtime=0) as out:
         out.writelines(lines)
 
 
@@ -348,11 +348,11 @@ def write_recent(reconciles: Sequence[Reconcile], folder: Path, now: datetime) -
 
     Removes what processes that were killed during a save have left in the folder. Blocks. Raises RecordingError.
     """
-    path = folder / f"{_NAME}.{now:%Y%m%dT%H%M%S.%fZ}.jsonl.gz"
+    path = folder / f"{_RECENT_NAME}.{now:%Y%m%dT%H%M%S.%fZ}.jsonl.gz"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise RecordingError(f"cannot save to {folder}: {error.strerror or error}") from None
-    remove_parts(folder, f"{_NAME}.", now - _LONGEST)
+    remove_parts(folder, f"{_RECENT_NAME}.", now - _LONGEST_SAVE)
     write(path, recent.lines(reconciles))
     return path

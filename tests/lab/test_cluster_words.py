@@ -52,6 +52,8 @@ async def client(start):
     [
         (b"", "unexpected end of JSON input"),
         (b'{"a"', "unexpected end of JSON input"),
+        (b'"abc', "unexpected end of JSON input"),
+        (b'"a\nb"', "invalid character '\\n' looking for beginning of value"),
         (b"[1,]", "invalid character ']' looking for beginning of value"),
         (b'{"a":\x81}', "invalid character '\\x81' looking for beginning of value"),
         (b'{"a":NaN}', "invalid character 'N' looking for beginning of value"),

@@ -70,7 +70,9 @@ def _fault(raw: bytes) -> str:
     try:
         json.loads(text, parse_constant=_refused)
     except json.JSONDecodeError as error:
-        return _UNEXPECTED.format(_shown(text[error.pos])) if error.pos < len(text) else _END
+        if error.pos >= len(text) or error.msg.startswith("Unterminated"):
+            return _END
+        return _UNEXPECTED.format(_shown(text[error.pos]))
     except ValueError as constant:
         return _UNEXPECTED.format(str(constant)[0])
     return "invalid UTF-8"
@@ -81,5 +83,7 @@ def _refused(constant: str) -> NoReturn:
 
 
 def _shown(sign: str) -> str:
-    """Returns a character; a byte that is not UTF-8, which `surrogateescape` has escaped, in hexadecimal."""
-    return f"\\x{ord(sign) - 0xDC00:02x}" if 0xDC80 <= ord(sign) <= 0xDCFF else sign
+    """Returns a character, escaped if it is a control character; of a byte that is not UTF-8 its hexadecimal form."""
+    if 0xDC80 <= ord(sign) <= 0xDCFF:
+        return f"\\x{ord(sign) - 0xDC00:02x}"
+    return sign if sign.isprintable() else repr(sign)[1:-1]
