@@ -38,7 +38,7 @@ from hpad.adapter import (
     pod_sample,
 )
 from hpad_adapters import lists
-from hpad_adapters.selection import attempt, or_raise
+from hpad_adapters.selection import attempt
 
 _API = "custom"
 _GROUP = "custom.metrics.k8s.io"
@@ -328,7 +328,8 @@ class MetricsServer:
         return next((version for version in _RESOURCE_VERSIONS if version in offered), present)
 
     async def _answer(self, query: Query, pods: _Pods | AdapterError) -> PodSample:
-        pods = or_raise(pods)
+        if isinstance(pods, AdapterError):
+            raise pods
         if query.pods is None:
             raise AdapterError(f'{query.type} metric "{query.name}" comes without a selector of pods', "bug")
         # Some servers leave out the labels of pods: then the server selects, with one list per query.
