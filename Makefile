@@ -41,11 +41,11 @@ packages:
 # The seed for the order, the random numbers and the generated inputs of tests (default: 1), and for the fuzzer (0: any).
 SEED =
 
-# Two thirds of the time of a test is waiting, hence two workers per core; a third one collects all tests for no gain.
+# Two thirds of the time of a test is waiting, hence two workers per core.
 WORKERS = $$(($$(nproc) * 2))
 
 test: install packages ## run every test, with the servers they need; ARGS="tests/engine -x" for some; SEED=7 for another order and other inputs
-	PYTHONHASHSEED=$(or $(SEED),1) $(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile $(if $(SEED),--randomly-seed=$(SEED) --hypothesis-seed=$(SEED)) $(ARGS)
+	PYTHONHASHSEED=$(or $(SEED),1) $(BIN)/pytest --workers=$(WORKERS) $(if $(SEED),--randomly-seed=$(SEED) --hypothesis-seed=$(SEED)) $(ARGS)
 
 check: install ## run the linters, type checks and import rules; compare what make docs writes; refuse a class name that stands for two things; list sizes
 	$(BIN)/ruff check

@@ -16,6 +16,8 @@ import structlog
 from blockbuster import BlockBuster, blockbuster_ctx
 from support import distribution, environment
 
+pytest_plugins = ("support.workers",)
+
 DATA = Path(__file__).resolve().parent / "data"
 MAY_BE_SKIPPED = "real_kube_apiserver"
 RECOVERY = "recovery"
@@ -100,14 +102,6 @@ def no_blocking_calls(blocker: BlockBuster) -> Iterator[BlockBuster]:
     blocker.activate()
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Lets each worker begin to collect elsewhere, see `support.distribution`; pytest-randomly settles the order."""
-    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
-    if worker is not None and config.args == config.getini("testpaths") and config.getoption("randomly_reorganize"):
-        number = int(worker["workerid"].removeprefix("gw"))
-        config.args = list(map(str, distribution.collection(DATA.parent, number, worker["workercount"])))
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begins with the tests that wait longest, see `support.distribution`."""
@@ -119,11 +113,6 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 5, 10)
     gc.freeze()
     gc.enable()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
-    return distribution.Units(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -154,10 +143,9 @@ def _print_conformance(terminalreporter: Any) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """With HPAD_NO_SKIPS set, a skipped test is a failure, unless it needs a real kube-apiserver."""
-    if not os.environ.get("HPAD_NO_SKIPS") or hasattr(session.config, "workerinput"):
-        return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    assert reporter is not None
+    if reporter is None or not os.environ.get("HPAD_NO_SKIPS"):
+        return
     skipped = [
         report for report in reporter.stats.get("skipped", []) if MAY_BE_SKIPPED not in getattr(report, "keywords", {})
     ]

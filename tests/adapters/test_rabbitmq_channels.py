@@ -241,8 +241,10 @@ class WithoutStatistics:
         return login | {"source": "auto", "url": self.server.management_url, "metrics_url": self.metrics_url}
 
     def publish(self, count: int) -> None:
+        """Publishes messages. The broker may drop those that it has not read when the connection is closed."""
         with contextlib.closing(amqp.Connection(self.url(self.server.admin), 60.0)) as publisher:
             publisher.publish("jobs", [b"work"] * count)
+            publisher.count("jobs")  # answered after all that was sent before
 
     def url(self, user: rabbitmq.User) -> str:
         return f"amqp://{user.name}:{user.password}@127.0.0.1:{self.server.amqp_port}/"

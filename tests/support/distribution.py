@@ -1,15 +1,12 @@
 """Which tests stay together on one worker, and which begin first.
 
-The tests of a file are one unit, as with `--dist=loadfile`. Files that share a server, or pasts that take long to make,
+The tests of a file are one unit. Files that share a server, or pasts that take long to make,
 are one unit as well, so that it is started once; where tests share nothing, each is a unit. What waits for processes
 comes first, so that the run ends with many short units, evenly on all workers.
 """
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final
-
-from xdist.scheduler import LoadScopeScheduling
+from collections.abc import Mapping
+from typing import Final
 
 TOGETHER: Final[Mapping[str, str]] = {
     "tests/adapters/test_rabbitmq": "RabbitMQ",
@@ -47,27 +44,6 @@ FIRST: Final = (
     "tests/records/",
     "tests/lab/",
 )
-
-
-class Units(LoadScopeScheduling):
-    """Hands out units in the order in which they were collected, and not the largest first."""
-
-    def __init__(self, config: Any, log: Any) -> None:
-        super().__init__(config, log)
-        config.option.loadscopereorder = False
-
-    def _split_scope(self, nodeid: str) -> str:
-        return unit(nodeid)
-
-
-def collection(tests: Path, worker: int, workers: int) -> Sequence[Path]:
-    """Returns the folders and files of tests, beginning at the share of one worker.
-
-    Each worker collects all tests. In a fresh clone, workers that begin at the same file would all compile each file.
-    """
-    found = sorted(path for path in tests.iterdir() if path.name.startswith("test_") or any(path.rglob("test_*.py")))
-    begin = worker * len(found) // workers
-    return [*found[begin:], *found[:begin]]
 
 
 def unit(nodeid: str) -> str:
