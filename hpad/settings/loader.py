@@ -9,6 +9,7 @@ import yaml
 
 from hpad.api.problem import Problem, below, path_of, problems_of, steps
 from hpad.api.text import shown
+from hpad.engine.controls import BUDGET
 from hpad.engine.view import Gates
 from hpad.settings import rows
 from hpad.settings.model import (
@@ -160,6 +161,7 @@ def _from_flags(flags: Mapping[str, tuple[str, Any]]) -> list[tuple[str, str, An
 def _inconsistent(merged: Mapping[str, Any], invalid: set[str]) -> list[tuple[str, Problem]]:
     """Returns contradictions between settings with the setting, except those that involve invalid ones."""
     found = [] if "sources" in invalid else _unknown_sources(merged)
+    found += [] if "budgets" in invalid else _unknown_budgets(merged)
     if not invalid & set(_ELECTION.values()):
         found += _for_settings(election_problems(rows.filled(Election(), merged)), _ELECTION)
     address = merged.get("listen", Settings().listen)
@@ -175,6 +177,18 @@ def _unknown_sources(merged: Mapping[str, Any]) -> list[tuple[str, Problem]]:
         if route.source not in (*names, *BUILT_IN_SOURCES):
             text = f"there is no source {shown(route.source)}{hint(route.source, names) if names else ''}"
             found.append(("routes", Problem("", text).inside("source").inside(index)))
+    return found
+
+
+def _unknown_budgets(merged: Mapping[str, Any]) -> list[tuple[str, Problem]]:
+    """An HPA whose budget is unknown would never grow."""
+    names = tuple(budget.name for budget in merged.get("budgets", ()))
+    found = []
+    for index, entry in enumerate(merged.get("hpas", ())):
+        name = entry.annotations.get(BUDGET)
+        if name is not None and name not in names:
+            text = f"there is no budget {shown(name)}{hint(name, names) if names else ''}"
+            found.append(("hpas", Problem("", text).inside("budget").inside(index)))
     return found
 
 

@@ -89,7 +89,8 @@ def test_each_annotation_is_a_field_of_the_configuration(tmp_path: Path) -> None
         annotated = from_builtins({"metadata": {**head, "annotations": given}, "spec": {"metrics": [metric]}})
         plain = from_builtins({"metadata": head, "spec": {"metrics": [metric]}})
         lines = [f"{name.replace('-', '_')}: {value}", *(f"fallback: {each}" for each in base.values())]
-        file = written(tmp_path, f"hpas: [{{names: [w*], {', '.join(lines)}}}]")
+        configuration = f"budgets: {{gpu: {{replicas: 9}}}}\nhpas: [{{names: [w*], {', '.join(lines)}}}]"
+        file = written(tmp_path, configuration)
         by_file = annotations.AnnotationReader(defaults=hpas.defaults(settings.load(file, {}, {}).hpas)).of(plain)
         own, without = annotations.AnnotationReader().of(annotated), annotations.AnnotationReader().of(plain)
         assert by_file.error is own.error is None

@@ -130,6 +130,11 @@ routes:
         ),
         ("routes: [{source: a}]", "hpad.yaml: routes: [0]: match is missing"),
         ("routes: [{source: a, match: {}}]", "hpad.yaml: routes: [0]: source: there is no source 'a'"),
+        ("hpas: [{budget: a}]", "hpad.yaml: hpas: [0]: budget: there is no budget 'a'"),
+        (
+            "budgets: {queues: {replicas: 9}}\nhpas: [{budget: queues}, {budget: queue}]",
+            "hpad.yaml: hpas: [1]: budget: there is no budget 'queue'; did you mean 'queues'?",
+        ),
         ("log_level: loud", "hpad.yaml: log_level: 'loud' is not one of debug, info, warning, error"),
         ("a: [", "hpad.yaml:1: not valid YAML"),
         ("- a", "hpad.yaml: not a mapping of settings"),
