@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from hpad.api.autoscaler import targets
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.lab.demo import DemoError, view
 from hpad.lab.demo.chart import Point
@@ -97,7 +98,7 @@ class Half:
         moment = Moment(self.now, processes)
         if hpa is not None:
             desired, reading = hpa.status.desired_replicas, view.reading(hpa)
-            moment = Moment(self.now, processes, desired, view.targets(hpa), reading)
+            moment = Moment(self.now, processes, desired, targets(hpa), reading)
             self._count_decisions()
             self._record_rescale(moment)
         self.points.append(Point(moment.at, processes, self.curve() if self.curve is not None else moment.reading))

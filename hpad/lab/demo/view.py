@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from hpad.api.hpa import HorizontalPodAutoscaler, MetricSpec, MetricStatus, MetricTarget, MetricValueStatus
+from hpad.api.autoscaler import targets
+from hpad.api.hpa import HorizontalPodAutoscaler, MetricStatus, MetricValueStatus
 from hpad.lab.cluster.columns import duration
 from hpad.lab.demo import chart
 from hpad.lab.demo.chart import Point
@@ -14,15 +15,6 @@ from hpad.lab.demo.style import Style
 HEADINGS = ("NAME", "REFERENCE", "TARGETS", "MINPODS", "MAXPODS", "REPLICAS", "AGE")
 UNKNOWN = "<unknown>"
 GAP = "   "
-
-
-def targets(hpa: HorizontalPodAutoscaler) -> str:
-    """Formats each metric as value/target: `305%/50%`, `80/15`, `20/15 (avg)`, or `<unknown>/50%` without a value."""
-    statuses = hpa.status.current_metrics or ()
-    shown = [
-        _target(spec, statuses[index] if index < len(statuses) else None) for index, spec in enumerate(hpa.spec.metrics)
-    ]
-    return ", ".join(shown) or "<none>"
 
 
 def reading(hpa: HorizontalPodAutoscaler) -> float | None:
@@ -62,23 +54,6 @@ def render(rows: Sequence[Sequence[str]], style: Style, *, width: int | None = N
     lines = [gap.join(cell.ljust(size) for cell, size in zip(each, widths, strict=True)) for each in (HEADINGS, *rows)]
     cut = [line.rstrip()[:width] for line in lines]
     return [style.dim(cut[0]), *map(style.bold, cut[1:])]
-
-
-def _target(spec: MetricSpec, status: MetricStatus | None) -> str:
-    source = spec.resource or spec.container_resource or spec.pods or spec.object or spec.external
-    metric_target = source.target if source else MetricTarget()
-    current = _current(status) or MetricValueStatus()
-    if metric_target.average_utilization is not None:
-        have = f"{current.average_utilization}%" if current.average_utilization is not None else UNKNOWN
-        return f"{have}/{metric_target.average_utilization}%"
-    if metric_target.average_value is not None:
-        shown = current.average_value if current.average_value is not None else UNKNOWN
-        return (
-            f"{shown}/{metric_target.average_value} (avg)"
-            if spec.external or spec.object
-            else f"{shown}/{metric_target.average_value}"
-        )
-    return f"{current.value if current.value is not None else UNKNOWN}/{metric_target.value}"
 
 
 def _current(status: MetricStatus | None) -> MetricValueStatus | None:
