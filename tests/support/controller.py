@@ -189,8 +189,8 @@ class FakeCluster:
         return self._pod(app, int(number)) if int(number) < self.scales.get(app, 0) else None
 
     def select(self, namespace: str, selector: Selector) -> list[Pod]:
-        pods = [self._pod(name, n) for name, count in self.scales.items() for n in range(count)]
-        return [pod for pod in pods if selector.matches(pod.labels)]
+        selected = [name for name in self.scales if selector.matches({"app": name})]
+        return [self._pod(name, number) for name in selected for number in range(self.scales[name])]
 
     def _pod(self, app: str, number: int) -> Pod:
         name, fields = f"{app}-{number}", {"namespace": "default", "phase": "Running", "ready": "True"}

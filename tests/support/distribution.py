@@ -10,6 +10,7 @@ from typing import Final
 
 TOGETHER: Final[Mapping[str, str]] = {
     "tests/adapters/test_rabbitmq": "RabbitMQ",
+    "tests/adapters/test_end_to_end": "RabbitMQ",
     "tests/e2e/test_queue_workers": "queues",
     "tests/e2e/test_simulated_queue": "queues",
     "tests/e2e/test_time_to_clear": "queues",
@@ -32,6 +33,7 @@ APART: Final = (
 FIRST: Final = (
     "tests/lab/demo/",
     "tests/adapters/test_rabbitmq",
+    "tests/adapters/test_end_to_end",
     "tests/serve/page/",
     "tests/e2e/test_queue_workers",
     "tests/e2e/",
