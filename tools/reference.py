@@ -205,7 +205,8 @@ Minima beyond the amount hold all the same. With an unknown budget, or where it 
 does not grow. The condition `WithinBudget` says both. (An unknown one in the section `hpas` is an error.) A budget
 belongs to one hpad (its replicas share it); a deleted HPA no longer counts, whatever its target has. `hpad explain` and
 the page show what the budget has for an HPA, the series `hpad_budget_*` what is held and wanted of each.
-`hpad simulate` tries several HPAs with a [budget](../simulate.md); `hpad backtest` and `hpad advise` look at single HPAs, without it.
+`hpad simulate` tries several HPAs with a [budget](../simulate.md); `hpad backtest` and `hpad advise` look at single
+HPAs, without it.
 """
 _PERIODS = """## Periods of single HPAs
 
