@@ -107,6 +107,7 @@ def test_an_interruption_lets_fixtures_stop_what_they_have_started(tmp_path: Pat
     (tmp_path / "test_none.py").write_text("def test_none(): pass\n")
     process = started(tmp_path)
     while not (tmp_path / "log").exists() or len(noted(tmp_path)) < 3:  # the second worker has started and stopped
+        assert process.poll() is None, output(process)
         time.sleep(0.05)
     worker = next(line.split()[1] for line in noted(tmp_path) if noted(tmp_path).count(line.replace("art", "op")) == 0)
     for pid in (int(worker), process.pid):

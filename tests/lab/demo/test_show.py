@@ -150,7 +150,7 @@ async def test_a_web_server_is_scaled_by_its_cpu_usage(
     assert result.peak >= 5
     reading, target = result.reading.split("/")
     assert target == "50%"
-    assert 55 < int(reading.rstrip("%")) < 1000  # 300 on an idle machine
+    assert 55 < int(reading.removeprefix("cpu: ").rstrip("%")) < 1000  # 300 on an idle machine
     assert result.rescales[0].before == 1
     assert "cpu" in result.rescales[0].sentence
     assert result.decisions >= 8
