@@ -28,7 +28,7 @@ else
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
-	@# The pip of Python 3.11 takes twice as long. What is compiled is what tests or hpad import.
+	@# The pip that comes with Python 3.11 takes twice as long. Python compiles what is imported, when it is imported.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.$(NEEDS)'
 endif

@@ -30,7 +30,7 @@ if another_broker := os.environ.get("HPAD_TEST_RABBITMQ"):
     rabbitmq.PROGRAM = Path(another_broker)
 # What is imported and collected stays: see `pytest_collection_finish`.
 gc.disable()
-# Else each worker rewrites the assertions of every test again, and each process of hpad compiles its modules.
+# Else each run rewrites the assertions of every test again, and each process of hpad compiles its modules.
 sys.dont_write_bytecode = False
 # A job in the background of a shell ignores SIGINT, and so would the programs that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
