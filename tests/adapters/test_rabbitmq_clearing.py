@@ -324,20 +324,23 @@ def send(broker, queue: str, count: int) -> None:
 
 @pytest.mark.rabbitmq
 async def test_a_real_broker_shows_how_many_workers_a_backlog_needs(broker, source):
-    """6,000 messages of 0.1 s wait for three workers: within a minute ten are needed, up to twice as many later."""
+    """1,200 messages of half a second wait for 3 workers: within a minute 10 are needed, up to twice as many later.
+
+    The first estimates may be lower, for the broker samples what it counts and what it delivers at different times.
+    """
     name = await broker.declare()
     [empty] = await source.answer([testing.external("queue_workers_to_clear", f"queue={name},goal=60s")])
     assert isinstance(empty, ExternalSample)
     assert empty.values == (0,)
-    await asyncio.to_thread(send, broker, name, 6000)
+    await asyncio.to_thread(send, broker, name, 1200)
     selector = f"queue={name},goal=60s"
     await until(source, "queue_workers_to_clear", selector, lambda answer: getattr(answer, "values", (0,)) == (1_000,))
-    async with working(broker, name, 3, 0.1):
+    async with working(broker, name, 3, 0.5):
         found = await until(
-            source, "queue_workers_to_clear", selector, lambda answer: getattr(answer, "values", (0,))[0] > 3_000
+            source, "queue_workers_to_clear", selector, lambda answer: getattr(answer, "values", (0,))[0] >= 6_000
         )
         [seconds] = await source.answer([testing.external("queue_time_to_clear", selector)])
-    assert 6_000 <= found.values[0] <= 20_000
+    assert found.values[0] <= 20_000
     assert isinstance(seconds, ExternalSample)
     assert seconds.values[0] > 60_000
 
