@@ -16,7 +16,7 @@ import structlog
 from blockbuster import BlockBuster, blockbuster_ctx
 from support import distribution, environment
 
-pytest_plugins = ("support.workers",)
+pytest_plugins = ("support.brokers", "support.workers")
 
 DATA = Path(__file__).resolve().parent / "data"
 MAY_BE_SKIPPED = "real_kube_apiserver"

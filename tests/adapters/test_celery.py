@@ -24,8 +24,8 @@ from hpad_adapters.celery.settings import RabbitMQBroker
 pytest.importorskip("celery", reason="needs celery from PyPI")
 
 BROKERS = [
-    pytest.param("rabbitmq", marks=pytest.mark.rabbitmq),
-    pytest.param("redis", marks=[pytest.mark.redis, redis_lab.needs_redis]),
+    pytest.param("rich_broker", id="rabbitmq", marks=pytest.mark.rabbitmq),
+    pytest.param("redis_server", id="redis", marks=[pytest.mark.redis, redis_lab.needs_redis]),
 ]
 
 
@@ -42,12 +42,11 @@ _vhosts = itertools.count()
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest) -> Any:
-    """The server that the test's parameter names."""
-    if request.param == "redis":
-        server = request.getfixturevalue("redis_server")
+    """The server whose fixture the parameter names."""
+    server = request.getfixturevalue(request.param)
+    if isinstance(server, redis_lab.Server):
         server.cli("-n", "1", "flushdb")
-        return server
-    return request.getfixturevalue("broker")
+    return server
 
 
 @pytest.fixture
@@ -68,7 +67,7 @@ async def shop(place: Any, tmp_path: Path) -> Application:
 
 
 def on(*brokers: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("place", [each for each in BROKERS if each.values[0] in brokers], indirect=True)
+    return pytest.mark.parametrize("place", [each for each in BROKERS if each.id in brokers], indirect=True)
 
 
 @on("rabbitmq", "redis")

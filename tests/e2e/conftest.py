@@ -22,7 +22,6 @@ from hpad.engine.view import Tunables
 from hpad.kube import watch
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster, resources
-from hpad.lab.servers.rabbitmq import Queue, RabbitMQServer
 
 collect_ignore = [] if "HPAD_TEST_CELERY" in os.environ else ["test_celery_word.py"]
 """Files of tests that take minutes, and run by hand only."""
@@ -201,15 +200,6 @@ async def steady(world: Any) -> Steady:
     made = Steady(world)
     made.prepare()
     return made
-
-
-@pytest.fixture(scope="session")
-def queues() -> Iterator[RabbitMQServer]:
-    """A broker with two queues, each for one test; its start takes seconds of CPU time."""
-    server = RabbitMQServer(queues=(Queue("worker_tasks"), Queue("spike")))
-    asyncio.run(server.start())
-    yield server
-    asyncio.run(server.stop())
 
 
 @pytest.fixture(autouse=True)

@@ -52,8 +52,8 @@ class Broker:
 
 
 @pytest.fixture(scope="module")
-def broker(queues: rabbitmq.RabbitMQServer) -> Broker:
-    return Broker(queues)
+def broker(plain_broker: rabbitmq.RabbitMQServer) -> Broker:
+    return Broker(plain_broker)
 
 
 def depth(queue: str, *, name: str = "queue_messages", **goal: object) -> list[dict[str, Any]]:

@@ -146,11 +146,11 @@ def directions(curve: Curve) -> list[bool]:
 
 
 async def test_the_model_follows_a_real_queue(
-    queues: rabbitmq.RabbitMQServer, tmp_path: Path, no_blocking_calls: BlockBuster
+    plain_broker: rabbitmq.RabbitMQServer, tmp_path: Path, no_blocking_calls: BlockBuster
 ) -> None:
     """The peak is within 2 replicas; the queue is empty within half the time, and two tasks, of the simulated one."""
     no_blocking_calls.deactivate()  # processes and the blocking client of the demo
-    found, expected = await real(tmp_path, queues), simulated()
+    found, expected = await real(tmp_path, plain_broker), simulated()
     printed(found, expected)
     assert directions(found) == directions(expected) == [True, False]
     assert abs(max(found.replicas) - max(expected.replicas)) <= 2

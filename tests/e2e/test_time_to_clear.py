@@ -59,17 +59,17 @@ def manifests(url: str) -> list[dict[str, Any]]:
 
 
 async def test_a_real_spike_is_cleared_in_time_and_little_is_wasted(
-    queues: rabbitmq.RabbitMQServer, tmp_path: Path, no_blocking_calls: BlockBuster
+    plain_broker: rabbitmq.RabbitMQServer, tmp_path: Path, no_blocking_calls: BlockBuster
 ) -> None:
     no_blocking_calls.deactivate()  # processes and the blocking client of the demo
-    admin = queues.admin
-    options = {"url": queues.management_url, "username": admin.name, "password": admin.password}
+    admin = plain_broker.admin
+    options = {"url": plain_broker.management_url, "username": admin.name, "password": admin.password}
     source = settings.SourceSettings(name="rabbitmq", adapter="rabbitmq", settings=options)
-    url = f"amqp://{admin.name}:{admin.password}@127.0.0.1:{queues.amqp_port}/"
+    url = f"amqp://{admin.name}:{admin.password}@127.0.0.1:{plain_broker.amqp_port}/"
     async with (
         stage.opened(tmp_path, [source]) as on,
         Broker(url, QUEUE, on.clock) as broker,
-        _api(queues) as api,
+        _api(plain_broker) as api,
     ):
         await on.apply(manifests(url))
         await _until(on, lambda: broker.consumers == 1 and _wanted(on) == 1)

@@ -1,6 +1,5 @@
 """The programs of the demo's pods."""
 
-import asyncio
 import contextlib
 import os
 import socket
@@ -118,17 +117,10 @@ def test_the_load_starts_on_demand_at_its_rate():
             stopped(load)
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[str]:
-    """The AMQP URL of a real broker with one queue."""
-    if not rabbitmq.RabbitMQServer.installed():
-        pytest.skip(rabbitmq.ABSENT)
-    server = rabbitmq.RabbitMQServer(queues=(rabbitmq.Queue(TASKS), rabbitmq.Queue(HOLDING)))
-    asyncio.run(server.start())
-    try:
-        yield f"amqp://{server.admin.name}:{server.admin.password}@127.0.0.1:{server.amqp_port}/"
-    finally:
-        asyncio.run(server.stop())
+@pytest.fixture
+def broker(plain_broker: rabbitmq.RabbitMQServer) -> str:
+    """The AMQP URL of a real broker with the queues TASKS and HOLDING."""
+    return f"amqp://{plain_broker.admin.name}:{plain_broker.admin.password}@127.0.0.1:{plain_broker.amqp_port}/"
 
 
 @pytest.fixture
