@@ -41,6 +41,7 @@ def _item(each: Assessment, price: float | None) -> dict[str, Any]:
             for found in each.findings
         ],
         "advice": None if each.advice is None else _advice(each, each.advice, price),
+        "unadvised": each.unadvised or None,
         "trust": trust(each.trust),
         "facts": _facts(each.facts, price),
         "readings": {

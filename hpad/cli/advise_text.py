@@ -110,6 +110,8 @@ def block(each: Assessment, price: float | None, *, queries: bool) -> Iterator[L
         yield _labelled("Note" if is_note else "Fault", Span(name, _SEVERITIES[found.severity]), f": {found.text}")
     if each.advice is not None:
         yield from _advice(each.advice, each.verdict, price)
+    elif each.unadvised:
+        yield _labelled("Advice", f"none: {each.unadvised}")
     yield _labelled("Trust", Span(each.trust.level.value, _TRUST[each.trust.level]), f": {each.trust.text}")
     for address, reading in each.readings.items():
         what = Span(reading.problem, WARN) if reading.problem else Span(reading.source)

@@ -8,7 +8,7 @@ import pytest
 from support import assessments
 
 from hpad.api.metadata import Key
-from hpad.cli import advise_text
+from hpad.cli import advise_json, advise_text
 from hpad.cli.paint import wrapped
 from hpad.simulation.advice.assessment import Assessment, HpaFault, NotAssessed, SettingChange, Severity
 from hpad.simulation.advice.past import MetricReading
@@ -101,3 +101,13 @@ def test_lists_are_written_as_in_a_manifest() -> None:
 def test_what_is_only_worth_knowing_is_no_fault() -> None:
     labels = [str(line).split(":")[0].strip() for line in advise_text.block(STUCK, None, queries=False)]
     assert labels.index("Note") == labels.index("Fault") + 1
+
+
+def test_a_fault_without_advice_says_why() -> None:
+    found = msgspec.structs.replace(STUCK, advice=None, unadvised="no count helps")
+    rows = [str(line) for line in advise_text.block(found, None, queries=False)]
+    assert rows.index("  Advice:  none: no count helps") == 1 + max(
+        index for index, row in enumerate(rows) if row.startswith(("  Fault:", "  Note:"))
+    )
+    json = advise_json.as_json(fleet(found, LOW))
+    assert [each["unadvised"] for each in json["items"]] == ["no count helps", None]

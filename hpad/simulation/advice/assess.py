@@ -16,7 +16,7 @@ from hpad.simulation.advice.assessment import (
     Severity,
 )
 from hpad.simulation.advice.choosing import choice
-from hpad.simulation.advice.choosing.choice import Choice
+from hpad.simulation.advice.choosing.choice import UNTRUSTED, Choice
 from hpad.simulation.advice.facts import facts_of
 from hpad.simulation.advice.finding import findings
 from hpad.simulation.advice.finding.case import Case
@@ -36,6 +36,15 @@ _MUCH: Final = 0.05
 _WASTE: Final = frozenset({HpaFault.IDLE_MINIMUM, HpaFault.GOAL_LOW, HpaFault.WINDOW_USELESS, HpaFault.WINDOW_SHORT})
 """Faults of which the advice that mends them says all that there is to say."""
 
+_NOT_MENDED: Final = {
+    HpaFault.PAUSED: "no other setting matters while it is paused",
+    HpaFault.REQUESTS_MISSING: "no setting of an HPA gives a container its request",
+    HpaFault.METRIC_FAILING: "no setting of an HPA makes a metric readable",
+    HpaFault.NOT_SCALING: "nothing in its spec keeps it from scaling",
+    HpaFault.GOAL_BELOW_ONE_POD: "no count of replicas brings a pod below this goal, and its past shows no better goal",
+}
+"""Why faults have no advice that no goal, bound, window or policy mends."""
+
 
 def assess(past: HpaPast, options: AdviceOptions) -> Assessment:
     """Returns the assessment. Runs for about a second per week and HPA."""
@@ -45,9 +54,8 @@ def assess(past: HpaPast, options: AdviceOptions) -> Assessment:
     now = None if model is None else rerun(past.hpa, model)
     trusted = trust.judged(past, now)
     found = findings.found(Case(past, known, record, now, trusted))
-    chosen = None
-    if model is not None and now is not None and trusted.level is not Level.POOR:
-        chosen = choice.choose(model, known, found, now, trusted)
+    made = UNTRUSTED if model is None or now is None else choice.choose(model, known, found, now, trusted)
+    chosen = made if isinstance(made, Choice) else None
     if chosen is not None:
         found = choice.with_fault(found, chosen)
     return Assessment(
@@ -56,12 +64,19 @@ def assess(past: HpaPast, options: AdviceOptions) -> Assessment:
         findings=found,
         trust=trusted,
         advice=None if chosen is None else chosen.advice,
+        unadvised="" if isinstance(made, Choice) else unadvised(found, made),
         verdict=verdict(known, found, chosen, trusted),
         readings=past.readings,
         notes=() if model is None else model.notes,
         samples=past.samples,
         chart=chart_of(past, () if now is None else now.curve, () if chosen is None else chosen.rerun.curve),
     )
+
+
+def unadvised(findings: tuple[FoundFault, ...], reason: str) -> str:
+    """Returns why an HPA with a fault has no advice, "" without a fault. `reason` is what the choice came to."""
+    worst = _worst(findings)
+    return "" if worst is None else _NOT_MENDED.get(worst.fault, reason)
 
 
 def chart_of(past: HpaPast, modelled: Curve, advised: Curve) -> Chart | None:
@@ -84,7 +99,7 @@ def chart_of(past: HpaPast, modelled: Curve, advised: Curve) -> Chart | None:
 
 def verdict(facts: Facts, findings: tuple[FoundFault, ...], chosen: Choice | None, trust: ModelTrust) -> str:
     """Returns one line: the most severe fault, with the change that mends it; the advice; or that all is well."""
-    worst = next((each for each in findings if each.severity is not Severity.NOTE), None)
+    worst = _worst(findings)
     if worst is None and chosen is None:
         return _calm(facts, findings, trust)
     if chosen is None:
@@ -93,6 +108,11 @@ def verdict(facts: Facts, findings: tuple[FoundFault, ...], chosen: Choice | Non
     if worst is None or (worst.severity is Severity.WARNING and worst.fault in _WASTE):
         return chosen.advice.text
     return _with_change(worst.brief or worst.text, chosen)
+
+
+def _worst(findings: tuple[FoundFault, ...]) -> FoundFault | None:
+    """Returns the most severe fault; None where there are notes at the most."""
+    return next((each for each in findings if each.severity is not Severity.NOTE), None)
 
 
 def _with_change(fault: str, chosen: Choice) -> str:

@@ -243,6 +243,8 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     """One line: what matters most."""
     readings: Mapping[str, MetricReading]
+    unadvised: str = ""
+    """Why there is no advice for the faults: one sentence; "" with advice, and where there are notes at the most."""
     notes: tuple[str, ...] = ()
     """What was assumed: the model of the load of each metric."""
     samples: int = 0

@@ -16,7 +16,9 @@ from support.advice_cast import (
     past_of,
     policy_slow_by_a_window,
     policy_slow_in_the_morning,
+    queue_slow_by_its_age,
     requests_missing_in_a_sidecar,
+    window_short_between_jobs,
     window_short_in_dips,
     window_useless_after_rare_peaks,
 )
@@ -76,6 +78,33 @@ def test_no_count_helps_an_hpa_whose_metric_does_not_fall_or_is_not_there(make: 
     assert advice_cast.assessed(make).advice is None
 
 
+@pytest.mark.parametrize("make", FAULTY, ids=lambda make: make.__name__)
+def test_a_fault_has_an_advice_or_a_reason_why_not(make: Callable[[], HpaPast]) -> None:
+    found = advice_cast.assessed(make)
+    assert (found.advice is None) == bool(found.unadvised)
+
+
+@pytest.mark.parametrize("make", GOOD, ids=lambda make: make.__name__)
+def test_an_hpa_without_a_fault_needs_no_reason(make: Callable[[], HpaPast]) -> None:
+    assert not advice_cast.assessed(make).unadvised
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (requests_missing_in_a_sidecar, "no setting of an HPA gives a container its request"),
+        (queue_slow_by_its_age, "its past does not show what other settings would do (trust: poor)"),
+        (
+            window_short_between_jobs,
+            "3 changes were tried, and the best would not serve better: scale-down window 30 -> 600 s: "
+            "104 % more replica-hours, where the budget is 25 %",
+        ),
+    ],
+)
+def test_the_reason_is_the_one_that_kept_it_from_being_advised(make: Callable[[], HpaPast], reason: str) -> None:
+    assert advice_cast.assessed(make).unadvised == reason
+
+
 def low_goal(goal: int, low: int = 2, days: float = 3) -> HpaPast:
     metric = resource("cpu", averageUtilization=goal)
     return lived(spec(metric, low=low, high=40), noisy(daily(150, 900), 0.05), days=days)
@@ -114,6 +143,7 @@ def test_less_overload_may_cost_the_budget_and_no_more() -> None:
     assert wide.advice is not None
     assert wide.advice.changes[0].after == 14  # what the metrics asked for
     assert narrow.advice is None
+    assert narrow.unadvised.endswith(" more replica-hours, where the budget is 10 %")
 
 
 def test_a_higher_maximum_promises_only_what_the_metrics_asked_for() -> None:
@@ -137,6 +167,18 @@ def test_what_does_not_hold_on_the_last_days_is_not_advised() -> None:
     assert assessed(past).advice is None
 
 
+def test_what_the_last_days_speak_against_is_the_reason() -> None:
+    """On the third day the load needs the minimum of eight for two minutes each quarter of an hour."""
+    metric = resource("cpu", averageUtilization=70)
+
+    def load(at: float) -> float:
+        return 500 if at > 2 * 86_400 and at % 900 < 120 else 100
+
+    found = assessed(lived(spec(metric, low=8, high=60), load, days=3))
+    assert found.advice is None
+    assert found.unadvised.startswith("what served better on the first days did not on the last: minimum 8 -> 2: overl")
+
+
 def test_goal_and_minimum_are_advised_together_where_both_help() -> None:
     found = assessed(low_goal(30, low=8))
     assert found.advice is not None
@@ -151,4 +193,6 @@ def test_two_days_are_split_in_halves_and_one_day_is_not_checked() -> None:
     assert one is not None
     assert one.checked_before.seconds == 0
     assert one.text.endswith("not checked on other days")
-    assert assessed(low_goal(30, days=0.9)).advice is None
+    short = assessed(low_goal(30, days=0.9))
+    assert short.advice is None
+    assert short.unadvised == ""  # nothing is called a fault in less than a day, either

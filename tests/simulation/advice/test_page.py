@@ -77,6 +77,12 @@ def test_each_hpa_has_its_figures_before_and_after() -> None:
     assert "averageUtilization</code> <s>50</s> &rarr; <b>65</b>" in found
 
 
+def test_a_fault_without_advice_says_why() -> None:
+    stuck = assessment("web", faults=[(HpaFault.METRIC_FAILING, Severity.ERROR)])
+    found = text([msgspec.structs.replace(stuck, unadvised="nothing <i>helps</i>")])
+    assert "<h4>Advice</h4><p>none: nothing &lt;i&gt;helps&lt;/i&gt;</p>" in found
+
+
 def test_a_large_fleet_is_a_small_file() -> None:
     """500 HPAs must stay below 8 MB."""
     fleet = advised_fleet.many(26)

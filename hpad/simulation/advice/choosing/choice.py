@@ -2,10 +2,9 @@
 
 Candidates are chosen by the first days. An HPA that is overloaded too often gets those with the least overload within
 the budget; one that starts and stops replicas in turn, the cheapest that halve that; any HPA, the cheapest that are not
-worse in overload and flaps. The first that holds on the last days is advised, if it is worth a change.
+worse in overload and flaps (`aims.py`). The first that holds on the last days is advised, if it is worth a change.
 """
 
-import enum
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -19,10 +18,12 @@ from hpad.simulation.advice.assessment import (
     Figures,
     FoundFault,
     HpaFault,
+    Level,
     ModelTrust,
     Severity,
 )
-from hpad.simulation.advice.choosing.candidates import FLAPS, SHORTAGE, SettingCandidate, Situation, candidates
+from hpad.simulation.advice.choosing.aims import SHORTLY, Aim, Tried, lacks, lacks_later, saved, within
+from hpad.simulation.advice.choosing.candidates import FLAPS, SettingCandidate, Situation, candidates
 from hpad.simulation.advice.choosing.comparison import more_overload, whole, worse
 from hpad.simulation.advice.finding.findings import causes
 from hpad.simulation.advice.model.load_model import LoadModel
@@ -30,38 +31,15 @@ from hpad.simulation.advice.model.rerun import Rerun, rerun
 from hpad.simulation.advice.words import per_day, share
 from hpad.simulation.history import DAY
 
+UNTRUSTED: Final = "its past does not show what other settings would do (trust: poor)"
 _TRIES: Final = 3
 """Candidates that are checked on the last days before there is no advice."""
 _PAIRS: Final = 2
-_REPLICAS: Final = 0.5
-"""Replicas on average below which a saving is not worth a person's time."""
-_NAMED: Final = 0.03
-"""The share of the replica-hours that mending a fault has to save, where the record shows the fault already."""
 _NEAR: Final = 0.03
 """Candidates that differ by less of the replica-hours are equal, and the smallest change is taken."""
 _HALF: Final = 0.5
-_EASED: Final = 0.6
-"""The part of the overload that may be left."""
-_STILL: Final = 0.75
-"""What was halved on the first days has to fall to this on the last ones."""
-_MORE: Final = 1.5
-"""On the last days the budget may be exceeded by half."""
-_RESCALES: Final = 24.0
-"""Rescales a day from which on fewer of them are worth a change."""
-_SHORTLY: Final = 0.005
-"""A share of the time with overload that is not worth a change,"""
-_SELDOM: Final = 0.002
-"""and one where the record shows a fault."""
 _ABOVE: Final = 0.05
 """Shares of the time above the goal that differ by less are equal."""
-
-
-class Aim(enum.Enum):
-    """What is looked for."""
-
-    LOAD = "less overload"
-    CALM = "fewer rescales"
-    SAVING = "fewer replica-hours"
 
 
 class Choice(NamedTuple):
@@ -72,27 +50,57 @@ class Choice(NamedTuple):
     fault: FoundFault | None = None
 
 
-class Tried(NamedTuple):
-    """A candidate, and how it did."""
-
-    candidate: SettingCandidate
-    run: Rerun
-
-
 def choose(
     model: LoadModel, facts: Facts, findings: tuple[FoundFault, ...], now: Rerun, trust: ModelTrust
-) -> Choice | None:
-    """Returns the best candidate; None if none is better than the spec of now, or less than a day is known."""
+) -> Choice | str:
+    """Returns the best candidate, or why none is advised: what the one lacks that came nearest to it."""
+    if trust.level is Level.POOR:
+        return UNTRUSTED
     if facts.seconds < DAY:
-        return None
+        return "less than a day is known"
     found = Situation.of(model, facts, findings, now)
     singles = [run for each in candidates(found) if (run := _try(found, each)) is not None]
-    for aim in _aims(found) if singles else ():
+    if not singles:
+        return _untried(found)
+    failed, refused = [], []
+    for aim in _aims(found):
         every = [*singles, *_pairs(found, aim, singles)]
-        for each in ranked(found, aim, every)[:_TRIES]:
-            if holds(aim, found, each):
-                return _choice(found, aim, each)
-    return None
+        fitting = ranked(found, aim, every)
+        for each in fitting[:_TRIES]:
+            if not lacks_later(aim, found, each):
+                return _choice(found, each)
+        if fitting:
+            failed.append(_failed(aim, found, fitting[0]))
+        else:
+            refused.append(_refused(aim, found, every))
+    return [*failed, *refused][0]
+
+
+def _untried(found: Situation) -> str:
+    """Returns why there is no candidate."""
+    if found.restless and found.has_backlog:
+        return "which window suits a queue is not known without its rates, which the file of --series can give"
+    if HpaFault.MINIMUM_IS_MAXIMUM in found.faults:
+        return "which range it may have is not in its past"
+    if HpaFault.GOAL_LOW in found.faults:
+        return "only a goal of CPU is raised, and only where surges stay within the request"
+    return "its past calls for no other goal, bound, window or policy"
+
+
+def _refused(aim: Aim, found: Situation, tried: Sequence[Tried]) -> str:
+    """Returns what the best of the candidates lacks; of those that may mend a fault, if there are any."""
+    mending = [each for each in tried if found.faults & {*each.candidate.mends}]
+    best = min(mending or tried, key=_by_calm if aim is Aim.CALM else _order(aim))
+    lacking = f"{best.candidate.words}: {lacks(aim, found, best)}"
+    if len(tried) == 1:
+        return f"one change was tried, and would not serve better: {lacking}"
+    return f"{len(tried)} changes were tried, and the best would not serve better: {lacking}"
+
+
+def _failed(aim: Aim, found: Situation, best: Tried) -> str:
+    """Returns what a candidate lacks on the last days."""
+    lacking = f"{best.candidate.words}: {lacks_later(aim, found, best)}"
+    return f"what served better on the first days did not on the last: {lacking}"
 
 
 def _try(found: Situation, candidate: SettingCandidate) -> Tried | None:
@@ -135,62 +143,20 @@ def _paths(tried: Tried) -> tuple[str, ...]:
 
 def _helps(aim: Aim, before: Figures, after: Figures, options: AdviceOptions) -> bool:
     if aim is Aim.LOAD:
-        return more_overload(after, before) and _within(before, after, options.budget)
+        return more_overload(after, before) and within(before, after, options.budget)
     return saved(before, after) >= _NEAR and not any(worse(before, after))
-
-
-def saved(before: Figures, after: Figures) -> float:
-    """Returns the share of the replica-hours that is saved."""
-    return 1 - after.replica_seconds / before.replica_seconds if before.replica_seconds else 0.0
-
-
-def _within(before: Figures, after: Figures, budget: float) -> bool:
-    return after.replica_seconds <= before.replica_seconds * (1 + budget)
 
 
 def ranked(found: Situation, aim: Aim, tried: Sequence[Tried]) -> list[Tried]:
     """Returns the candidates that reach the aim on the first days, the best first."""
     before = found.now.chosen
-    fitting = [each for each in tried if _reaches(aim, found, each, before)]
+    fitting = [each for each in tried if not lacks(aim, found, each)]
     fitting.sort(key=_order(aim))
     if aim is not Aim.SAVING or not fitting:
         return fitting
     most = fitting[0].run.chosen.replica_seconds + _NEAR * before.replica_seconds
     near = [each for each in fitting if each.run.chosen.replica_seconds <= most]
     return [*sorted(near, key=_size), *fitting[len(near) :]]
-
-
-def _reaches(aim: Aim, found: Situation, tried: Tried, before: Figures) -> bool:
-    after, options = tried.run.chosen, found.model.options
-    if aim is Aim.LOAD:
-        least = _SELDOM if found.faults & SHORTAGE else _SHORTLY
-        less = before.overloaded - after.overloaded >= least * before.seconds
-        eased = after.overloaded <= _EASED * before.overloaded
-        return less and eased and _within(before, after, options.budget) and not _flapping(before, after)
-    if aim is Aim.CALM:
-        calm = _calmer(before, after, _HALF)
-        return calm and _within(before, after, options.budget) and not more_overload(before, after)
-    return _saves(found, tried.candidate, before, after) and not any(worse(before, after))
-
-
-def _flapping(before: Figures, after: Figures) -> bool:
-    """Whether flaps doubled to a number that matters; some more are the price of following the load."""
-    return after.flaps > before.flaps / _HALF and after.flaps * DAY >= FLAPS * after.seconds
-
-
-def _calmer(before: Figures, after: Figures, part: float) -> bool:
-    """Whether flaps, or all rescales where they are many, fell to this part."""
-    days = before.seconds / DAY
-    pairs = ((before.flaps, after.flaps, FLAPS), (before.rescales, after.rescales, _RESCALES))
-    often = [(one, two) for one, two, least in pairs if one >= least * days]
-    return bool(often) and all(two <= part * one for one, two in often)
-
-
-def _saves(found: Situation, candidate: SettingCandidate, before: Figures, after: Figures) -> bool:
-    named = bool(found.faults & {*candidate.mends})
-    least = _NAMED if named else found.model.options.saving
-    replicas = (before.replica_seconds - after.replica_seconds) / before.seconds if before.seconds else 0.0
-    return saved(before, after) >= least and replicas >= (_REPLICAS * _HALF if named else _REPLICAS)
 
 
 def _by_load(tried: Tried) -> tuple[float, ...]:
@@ -200,12 +166,16 @@ def _by_load(tried: Tried) -> tuple[float, ...]:
     """
     figures = tried.run.chosen
     seconds = max(1.0, figures.seconds)
-    overloaded, above = figures.overloaded / seconds // _SHORTLY, figures.above_goal / seconds // _ABOVE
+    overloaded, above = figures.overloaded / seconds // SHORTLY, figures.above_goal / seconds // _ABOVE
     return overloaded, above, figures.replica_seconds, len(tried.candidate.changes)
 
 
 def _by_cost(tried: Tried) -> tuple[float, ...]:
     return tried.run.chosen.replica_seconds, len(tried.candidate.changes)
+
+
+def _by_calm(tried: Tried) -> tuple[float, ...]:
+    return tried.run.chosen.flaps, tried.run.chosen.rescales
 
 
 def _order(aim: Aim) -> Callable[[Tried], tuple[float, ...]]:
@@ -223,25 +193,7 @@ def _size(tried: Tried) -> tuple[float, float]:
     return len(changes), sum(abs(after - before) / before for before, after in numbers)
 
 
-def holds(aim: Aim, found: Situation, tried: Tried) -> bool:
-    """Whether a candidate does on the last days what it did on the first ones. Without last days there is no check."""
-    before, after, options = found.now.checked, tried.run.checked, found.model.options
-    if not before.seconds:
-        return True
-    if aim is Aim.SAVING:
-        named = bool(found.faults & {*tried.candidate.mends})
-        least = _HALF * (_NAMED if named else options.saving)
-        return saved(before, after) >= least and not any(worse(before, after))
-    if more_overload(before, after) or not _within(before, after, _MORE * options.budget):
-        return False
-    if aim is Aim.CALM:
-        busy = before.flaps * DAY >= FLAPS * before.seconds or before.rescales * DAY >= _RESCALES * before.seconds
-        return not busy or _calmer(before, after, _STILL)
-    rare = before.overloaded < _SHORTLY * before.seconds
-    return not _flapping(before, after) and (rare or after.overloaded <= _STILL * before.overloaded)
-
-
-def _choice(found: Situation, aim: Aim, tried: Tried) -> Choice:
+def _choice(found: Situation, tried: Tried) -> Choice:
     now, run = found.now, tried.run
     text = sentence(found, tried)
     advice = Advice(

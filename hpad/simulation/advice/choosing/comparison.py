@@ -137,13 +137,18 @@ def worse(before: Figures, after: Figures) -> Iterator[str]:
     if overload falls as clearly; flaps by one a day or by half.
     """
     if more_overload(before, after):
-        yield f"overloaded {_share(after)} of the time instead of {_share(before)}"
+        yield overload(before, after)
     eased = more_overload(after, before)
     if after.replica_seconds > before.replica_seconds * _COST_GROWTH and not eased:
         more = percent(after.replica_seconds / before.replica_seconds - 1) if before.replica_seconds else "some"
         yield f"{more} more replica-hours without less overload"
     if more_flaps(before, after):
         yield f"{after.flaps} flaps instead of {before.flaps}"
+
+
+def overload(before: Figures, after: Figures) -> str:
+    """Returns the overload of both in a clause."""
+    return f"overloaded {_share(after)} of the time instead of {_share(before)}"
 
 
 def more_overload(before: Figures, after: Figures) -> bool:

@@ -56,6 +56,8 @@ def block(each: Assessment, price: float | None) -> Iterator[str]:
     yield from _faults(each)
     if each.advice is not None:
         yield from _advice(each.advice, each.verdict, price)
+    elif each.unadvised:
+        yield f"<section><h4>Advice</h4><p>none: {prose(each.unadvised)}</p></section>"
     yield _trust(each.trust)
     yield '</div><div class="did"><section><h4>What it did</h4>'
     yield f'<dl class="facts">{_facts(each.facts, price)}</dl></section>{_sources(each)}</div></div></details>\n'
