@@ -284,8 +284,10 @@ async def _check_hpas(api: client.Client, settings: Settings, installed: bool) -
         if installed:
             with contextlib.suppress(errors.ApiError):  # the rights are reported
                 autoscalers = await competing.listed_hpas(api, settings, paths.AUTOSCALERS)
+                listed = [*listed, *autoscalers]
                 hpas += checks.decode_hpas(autoscalers, AUTOSCALER)
                 count += len(autoscalers)
+        found += await doctor_controllers.check_other_hpad(api, settings, listed)
     states = await competing.target_states(api, hpas)
     found += [*checks.check_zero(settings, hpas), *competing.check_asleep(settings, hpas, states, api.clock.now())]
     found += await competing.check_targets(api, settings, hpas, states)

@@ -4,9 +4,10 @@ Read from metadata.managedFields, which have the time of each client's last chan
 plane (`hosting_service`): its built-in controller cannot be turned off, so Autoscalers take the place of HPAs there.
 """
 
+import asyncio
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -111,16 +112,21 @@ def _by_manager(writes: Iterable[_StatusWrite]) -> list[tuple[str, list[_StatusW
 
 async def _leads_since(client: Client, settings: Settings) -> str:
     """Returns since when an hpad with these settings is the leader; "" if that is not known."""
-    election = settings.election
-    if not election.enabled:
+    if not settings.election.enabled:
         return ""
-    lease = f"/apis/coordination.k8s.io/v1/namespaces/{election.namespace}/leases/{election.name}"
     try:
-        spec = msgspec.json.decode(await client.request("GET", lease))["spec"]
+        spec = await _lease(client, settings)
         held = spec["holderIdentity"] and is_recent(spec["renewTime"], client.clock.now())
         return f"{spec['acquireTime'][:19]}Z" if held else ""
     except (errors.ApiError, msgspec.MsgspecError, KeyError, TypeError):
         return ""
+
+
+async def _lease(client: Client, settings: Settings) -> Any:
+    """Returns the spec of the Lease of an hpad with these settings. Raises what a Lease that is none can raise."""
+    place, name = settings.election.namespace, settings.election.name
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{place}/leases/{name}"
+    return msgspec.json.decode(await client.request("GET", path))["spec"]
 
 
 def _way(service: str) -> str:
@@ -212,3 +218,66 @@ async def _issuer(client: Client) -> str:
         return msgspec.json.decode(await client.request("GET", _ISSUER), type=_Issuer).issuer
     except (errors.ApiError, *errors.UNREADABLE):
         return ""
+
+
+# Another hpad has the same name in metadata.managedFields. Where none with these settings works, each write is its own.
+
+
+async def check_other_hpad(client: Client, settings: Settings, found: Sequence[msgspec.Raw]) -> list[Finding]:
+    """Returns a finding if an hpad of another election has written the status of these HPAs within five minutes.
+
+    A warning by the Lease, which the writer would have renewed. Without leader election a note if nothing listens at
+    the port of these settings: the hpad of this machine is off, and may have been stopped since.
+    """
+    writes = [each for each in _own_writes(found) if is_recent(each[0], client.clock.now())]
+    if not writes:
+        return []
+    last, names = max(time for time, _ in writes), listed([name for _, name in writes])
+    says = f"an hpad has written the status of {names}, last at {last}, and "
+    if settings.election.enabled:
+        if not await _lease_is_older(client, settings, last):
+            return []
+        says += f"not as the holder of the Lease {settings.election.namespace}/{settings.election.name}"
+        level = WARNING
+    else:
+        if settings.listen is None or await _answers(*settings.listen):
+            return []
+        says += f"none listens on {settings.listen[0]}:{settings.listen[1]}"
+        level = NOTE
+    return [Finding("hpads", NOTE if settings.dry_run else level, says, _APART)]
+
+
+_APART: Final = (
+    "if a later run names a later time, it is still on: stop it, or give both one Lease (leader_elect), or HPAs of "
+    "their own (namespaces, hpa_selector)"
+)
+
+
+def _own_writes(found: Iterable[msgspec.Raw]) -> Iterator[tuple[str, str]]:
+    """Yields the times at which an hpad wrote statuses, and the names of the HPAs."""
+    for item in found:
+        metadata = msgspec.json.decode(item, type=Object).metadata
+        time = managed_fields.status_written(filter(_is_ours, managed_fields.entries(metadata.managed_fields)))
+        if time:
+            yield time, f"{metadata.namespace}/{metadata.name}"
+
+
+async def _lease_is_older(client: Client, settings: Settings, time: str) -> bool:
+    """Whether the Lease was renewed well before this time the last time, or does not exist; False if not readable."""
+    try:
+        renewed = msgspec.convert((await _lease(client, settings))["renewTime"], datetime)
+        return msgspec.convert(time, datetime) - renewed > _SILENCE
+    except errors.ApiError as error:
+        return error.not_found
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        return False
+
+
+async def _answers(host: str, port: int) -> bool:
+    """Whether a process of this machine listens on a port."""
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+    except OSError:
+        return False
+    writer.close()
+    return True

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -43,6 +44,8 @@ class ApiServer:
         """None: their kind is not installed."""
         self.renewed: datetime | None = None
         self.leads_since: datetime | None = None
+        self.led_until: datetime | None = None
+        """None: it still leads."""
         self.reviews = True
         self.missing = "not here"
         """The message of a 404."""
@@ -78,7 +81,8 @@ class ApiServer:
             case path if path == LEASE and self.renewed is not None:
                 return {"spec": {"renewTime": self.renewed.isoformat()}}
             case path if path == OWN_LEASE and self.leads_since is not None:
-                times = {"acquireTime": self.leads_since.isoformat(), "renewTime": datetime.now(UTC).isoformat()}
+                renewed = self.led_until or datetime.now(UTC)
+                times = {"acquireTime": self.leads_since.isoformat(), "renewTime": renewed.isoformat()}
                 return {"spec": {"holderIdentity": "hpad-0", **times}}
             case path if path == REVIEWS and self.reviews:
                 review = await request.json()
@@ -319,6 +323,50 @@ async def test_a_status_that_hpad_had_no_need_to_write_is_no_sign_of_another_con
     shown = [each for each in await found(tmp_path, server.url) if each.check == "controllers"]
     assert [each.level for each in shown] == ["error", "note"]
     assert "writes the status of shop/web beside hpad" in shown[0].says
+
+
+@pytest.mark.parametrize(
+    ("wrote", "led_until", "levels"),
+    [
+        (10, None, []),  # it leads, and so it has written
+        (90, 85, []),  # it stopped, and its clock is not the API server's
+        (90, 240, ["warning"]),
+        (10, 3600, ["warning"]),
+        (900, 3600, []),  # whichever it was, it writes no more
+    ],
+)
+async def test_an_hpad_that_writes_without_the_lease(
+    server: ApiServer, tmp_path: Path, wrote: int, led_until: int | None, levels: list[str]
+) -> None:
+    now = datetime.now(UTC)
+    server.hpas = [hpa("hpad", timedelta(seconds=wrote))]
+    server.leads_since = now - timedelta(days=1)
+    server.led_until = None if led_until is None else now - timedelta(seconds=led_until)
+    shown = [
+        each for each in await found(tmp_path, server.url, election=Election(enabled=True)) if each.check == "hpads"
+    ]
+    assert [each.level for each in shown] == levels
+    assert all("and not as the holder of the Lease kube-system/hpad" in each.says for each in shown)
+
+
+async def test_an_hpad_that_writes_where_there_is_no_lease(server: ApiServer, tmp_path: Path) -> None:
+    server.autoscalers = [hpa("hpad", timedelta(seconds=10))]
+    shown = [
+        each for each in await found(tmp_path, server.url, election=Election(enabled=True)) if each.check == "hpads"
+    ]
+    assert [each.level for each in shown] == ["warning"]
+
+
+async def test_an_hpad_that_writes_while_nothing_listens_here(server: ApiServer, tmp_path: Path) -> None:
+    server.hpas = [hpa("hpad", timedelta(seconds=10))]
+    with socket.socket() as port:
+        port.bind(("127.0.0.1", 0))
+        address = port.getsockname()
+        shown = [each for each in await found(tmp_path, server.url, listen=address) if each.check == "hpads"]
+        assert [each.level for each in shown] == ["note"]
+        assert f"none listens on 127.0.0.1:{address[1]}" in shown[0].says
+        port.listen()
+        assert "hpads" not in {each.check for each in await found(tmp_path, server.url, listen=address)}
 
 
 async def test_a_dry_run_beside_another_controller_is_no_failure(server: ApiServer, tmp_path: Path) -> None:
