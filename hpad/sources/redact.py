@@ -6,6 +6,7 @@ value of such fields. The text of a foreign exception is never logged: a URL in 
 """
 
 import contextlib
+import functools
 import re
 import traceback
 from collections.abc import Iterator, Mapping
@@ -109,6 +110,7 @@ class _GuardedLog:
         return value
 
 
+@functools.lru_cache(maxsize=128)
 def write_only(schema: type[msgspec.Struct]) -> frozenset[str]:
     """Returns the fields that are marked by msgspec.Meta(extra_json_schema={"writeOnly": True})."""
     info = msgspec.inspect.type_info(schema)

@@ -1,6 +1,8 @@
 """Adapters come from installed packages; an error names source, field and value."""
 
 import asyncio
+import os
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -22,6 +24,16 @@ def test_the_built_in_adapters_are_found_without_being_imported():
 def test_a_foreign_adapter_is_found_by_its_entry_point():
     assert "good" in plugins.names()
     assert plugins.adapter_class("good").__name__ == "Good"
+
+
+def test_an_adapter_is_found_once_its_package_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    os.utime(tmp_path, (0, 0))
+    assert "late" not in plugins.names()
+    (info := tmp_path / "late-1.0.dist-info").mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: late\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[hpad.adapters]\nlate = late:Late\n")
+    assert "late" in plugins.names()
 
 
 @pytest.mark.usefixtures("outsider")

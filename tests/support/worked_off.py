@@ -81,8 +81,8 @@ def _redis() -> Iterator[tuple[str, bytes]]:
     yield "a text of 2^31 bytes", b"$2147483647\r\n"
     yield "a number of 5,000 digits", b":" + b"9" * 5000 + b"\r\n"
     yield "many levels", b"*1\r\n" * 100_000
-    yield "many elements", b"*1000000\r\n" + b":1\r\n" * 300_000
-    yield "many slots", b"+OK\r\n*100000\r\n" + b"*3\r\n:0\r\n:16383\r\n*2\r\n$1\r\na\r\n:1\r\n" * 30_000
+    yield "many elements", b"*1000000\r\n" + b":1\r\n" * 100_000
+    yield "many slots", b"+OK\r\n*100000\r\n" + b"*3\r\n:0\r\n:16383\r\n*2\r\n$1\r\na\r\n:1\r\n" * 10_000
     yield "a redirection", b"+OK\r\n-MOVED 99999 " + b"9" * 60_000 + b":1\r\n"
 
 
