@@ -1,10 +1,10 @@
 """A real RabbitMQ, a cluster, and a server whose answers a test sets."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from support import brokers, http_stub
+from support import brokers, celery_forks, http_stub
 
 from hpad import clock as clocks
 from hpad import testing
@@ -21,6 +21,14 @@ collect_ignore = [] if os.environ.get("HPAD_TEST_RABBITMQ") else ["test_rabbitmq
 def broker(rich_broker: brokers.Broker) -> brokers.Broker:
     """The broker of `support.brokers`."""
     return rich_broker
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[celery_forks.Forks]:
+    """Starts workers of Celery."""
+    made = celery_forks.Forks()
+    yield made
+    made.close()
 
 
 @pytest.fixture

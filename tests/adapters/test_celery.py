@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 import pytest
 from support import redis_lab
+from support.celery_forks import Forks
 from support.celery_shop import PASSWORD, Application, message, values
 from support.virtual_time import ManualClock
 
@@ -50,20 +51,19 @@ def place(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-async def shop(place: Any, tmp_path: Path) -> Application:
+async def shop(place: Any, tmp_path: Path, forks: Forks) -> Application:
     """The application on a server, with a database or a vhost of its own."""
     if isinstance(place, redis_lab.Server):
         url = f"redis://127.0.0.1:{place.port}/1"
-        return Application(
-            url.replace("//", f"//:{PASSWORD}@"), {"redis": {"url": url, "password": PASSWORD}}, tmp_path
-        )
+        options = {"redis": {"url": url, "password": PASSWORD}}
+        return Application(url.replace("//", f"//:{PASSWORD}@"), options, tmp_path, forks)
     admin, vhost = place.server.admin, f"celery-{next(_vhosts)}"
     everything = {"configure": ".*", "write": ".*", "read": ".*"}
     await place.define(vhosts=[{"name": vhost}], permissions=[{"user": admin.name, "vhost": vhost, **everything}])
     options = {"url": place.url, "username": admin.name, "password": admin.password, "vhost": vhost}
     options |= {"request_timeout": "60s", "connect_timeout": "60s"}
     url = f"amqp://{admin.name}:{admin.password}@127.0.0.1:{place.server.amqp_port}/{vhost}"
-    return Application(url, {"rabbitmq": options}, tmp_path)
+    return Application(url, {"rabbitmq": options}, tmp_path, forks)
 
 
 def on(*brokers: str) -> pytest.MarkDecorator:
@@ -134,7 +134,7 @@ async def test_all_queues_of_an_application_are_those_with_tasks(shop: Applicati
     await shop.send("mail.send:2:0", "report:1:0", "other:1:0")
     every = ("celery_tasks", None)
     async with shop.worker("celery"):
-        while not any("pidbox" in name for name in await _queues(shop)):  # noqa: ASYNC110
+        while not any("pidbox" in each["name"] for each in await _listed(shop, "queues")):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         [tasks] = await shop.ask(every, queues=["*"])
         assert isinstance(tasks, ExternalSample)
@@ -150,6 +150,8 @@ async def test_workers_of_another_queue_are_noticed(shop: Application) -> None:
     await shop.send("mail.send:3:0")
     clock = ManualClock()
     async with shop.worker("reports"), testing.context("celery") as context:
+        while "reports" not in [each["queue"]["name"] for each in await _listed(shop, "consumers")]:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
         adapter = Celery(msgspec.convert(shop.options, Settings), msgspec.structs.replace(context, clock=clock))
         notes = []
         for _ in range(2):
@@ -168,7 +170,7 @@ async def test_tasks_that_are_not_due_count_nowhere(shop: Application) -> None:
     quorum = {"x-queue-type": "quorum"}
     shop.declare([("mail", "mail", "topic", "mail", quorum), ("reports", "reports", "topic", "reports", quorum)])
     async with shop.worker("mail,reports"):
-        while not any("celery_delayed_0" in name for name in await _queues(shop)):  # noqa: ASYNC110
+        while not {"mail", "reports"} <= await _bound_to_the_last_delay(shop):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         await shop.send("mail.send:30:0:3600", "report:1:0")
         named = ("celery_tasks", "queue=celery_delayed_11"), ("celery_tasks", "queue=reports")
@@ -194,14 +196,22 @@ async def test_subscriptions_of_other_protocols_count_nowhere(stub: Any, context
     assert tasks.values == (2_000,)
 
 
-async def _queues(shop: Application) -> list[str]:
+async def _bound_to_the_last_delay(shop: Application) -> set[str]:
+    """Returns the queues whose tasks come back from the delay queues: the worker binds them when these are ready."""
+    bindings = await _listed(shop, "bindings")
+    return {each["destination"] for each in bindings if each["source"] == "celery_delayed_delivery"}
+
+
+async def _listed(shop: Application, kind: str) -> list[dict[str, Any]]:
+    """Returns the queues or bindings of the application's vhost."""
     inner = shop.options["rabbitmq"]
     headers = {"Authorization": aiohttp.encode_basic_auth(inner["username"], inner["password"])}
     async with (
         aiohttp.ClientSession(headers=headers) as http,
-        http.get(f"{inner['url']}/api/queues/{inner['vhost']}?columns=name") as response,
+        http.get(f"{inner['url']}/api/{kind}/{inner['vhost']}") as response,
     ):
-        return [each["name"] for each in await response.json()]
+        listed: list[dict[str, Any]] = await response.json()
+        return listed
 
 
 @on("rabbitmq")

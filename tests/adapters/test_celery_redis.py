@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import redis
+from support.celery_forks import Forks
 from support.celery_shop import PASSWORD, SETTLED, Application, message, values
 from support.redis_lab import Server, needs_redis, started
 
@@ -40,14 +41,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def shops(server: Server, tmp_path: Path) -> Shops:
+def shops(server: Server, tmp_path: Path, forks: Forks) -> Shops:
     """Makes applications on the server, whose database is empty."""
     server.cli("flushall")
     at = f"127.0.0.1:{server.port}/1"
 
     def shop(options: dict[str, Any] | None = None, **celery: Any) -> Application:
         broker = {"url": f"redis://{at}", "password": PASSWORD, **(options or {})}
-        return Application(f"redis://:{PASSWORD}@{at}", {"redis": broker}, tmp_path, **celery)
+        return Application(f"redis://:{PASSWORD}@{at}", {"redis": broker}, tmp_path, forks, **celery)
 
     return shop
 
@@ -105,7 +106,7 @@ async def test_options_of_the_transport_name_other_keys(shops: Shops, server: Se
     assert "queue 'mail' does not exist" in message(other)
 
 
-async def test_celery_behind_a_sentinel(server: Server, tmp_path: Path) -> None:
+async def test_celery_behind_a_sentinel(server: Server, tmp_path: Path, forks: Forks) -> None:
     server.cli("flushall")
     [port] = ports.free(1)
     monitored = {"sentinel monitor": f"main 127.0.0.1 {server.port} 1", "sentinel auth-pass": f"main {PASSWORD}"}
@@ -115,7 +116,7 @@ async def test_celery_behind_a_sentinel(server: Server, tmp_path: Path) -> None:
     transport = {"broker_transport_options": {"master_name": "main"}}
     with started(sentinel):
         url = f"sentinel://:{PASSWORD}@127.0.0.1:{port}/2"
-        shop = Application(url, {"redis": broker}, tmp_path, configuration=transport)
+        shop = Application(url, {"redis": broker}, tmp_path, forks, configuration=transport)
         await shop.send("mail.send:2:0", "mail.send:1:9")
         found, missing = await shop.ask((TASKS, "queue=mail"), (TASKS, "queue=reports"))
         [nobody] = await shop.ask((TASKS, "queue=mail"), members=(Member("pod-1"),), workers={"timeout": "20s"})
@@ -124,7 +125,7 @@ async def test_celery_behind_a_sentinel(server: Server, tmp_path: Path) -> None:
     assert "queue 'reports' does not exist" in message(missing)
 
 
-async def test_celery_in_one_slot_of_a_cluster(tmp_path: Path) -> None:
+async def test_celery_in_one_slot_of_a_cluster(tmp_path: Path, forks: Forks) -> None:
     """Celery knows no clusters: it works with a node whose slot has all keys, by the braces in their prefix."""
     port, bus = ports.free(2)
     node = Server(tmp_path / "node", port, {"cluster-enabled": "yes", "cluster-port": bus})
@@ -137,6 +138,7 @@ async def test_celery_in_one_slot_of_a_cluster(tmp_path: Path) -> None:
             f"redis://127.0.0.1:{port}/0",
             {"redis": broker},
             tmp_path,
+            forks,
             configuration={"broker_transport_options": prefix},
         )
         await shop.send("mail.send:3:0")
@@ -297,7 +299,7 @@ async def test_an_entry_of_another_application_does_not_spoil_the_answer(
     own = [entry("", "mail"), entry("", "mail", {"new": 1}), entry("mail", "mail"), entry(None, "reports")]
     hold(server, [*own, foreign])
     asked = ((FETCHED, "queue=mail"), (FETCHED, "queue=reports"), (FETCHED, None), (WAITING, "queue=mail"))
-    assert [values(each) for each in await shops().ask(*asked)] == [3, 1, 4, 0]
+    assert [values(each) for each in await shops().read(*asked)] == [3, 1, 4, 0]
 
 
 async def test_a_task_of_an_exchange_counts_for_the_queues_of_its_bindings(shops: Shops, server: Server) -> None:
@@ -324,17 +326,17 @@ async def test_a_large_hash_of_fetched_tasks_is_not_read(shops: Shops, server: S
     asked = ((TASKS, "queue=mail"), (WAITING, "queue=mail"), (TASKS, None))
     shop = shops()
     hold(server, [entry("", "mail")] * MOST_ENTRIES)
-    assert [values(each) for each in await shop.ask(*asked)] == [MOST_ENTRIES, 0, MOST_ENTRIES]
+    assert [values(each) for each in await shop.read(*asked)] == [MOST_ENTRIES, 0, MOST_ENTRIES]
     hold(server, [entry("", "mail")] * 3_000)
     server.cli("config", "resetstat")
-    many, waiting, every = await shop.ask(*asked)
+    many, waiting, every = await shop.read(*asked)
     assert "workers have fetched 3000 tasks, too many to read whose they are (at most 2000 or 4 MiB)" in message(many)
     assert isinstance(many, AdapterError)
     assert many.blame == "spec"
     assert [values(waiting), values(every)] == [0, 3_000]
     assert sent(server) < 20 << 20
     hold(server, [entry("", "another application")] * 3_000)
-    [mixed] = await shop.ask((TASKS, None))
+    [mixed] = await shop.read((TASKS, None))
     assert "too many to read whose they are" in message(mixed)
 
 
@@ -342,11 +344,11 @@ async def test_large_tasks_are_read_up_to_a_limit(shops: Shops, server: Server) 
     for queue in ("celery", "mail", "reports"):
         bind(server, queue, (queue, queue))
     hold(server, [json.dumps([{"body": "x" * 20_000}, "", "mail"])] * 400)
-    many, every = await shops().ask((TASKS, "queue=mail"), (TASKS, None))
+    many, every = await shops().read((TASKS, "queue=mail"), (TASKS, None))
     assert "workers have fetched 400 tasks, too many to read whose they are" in message(many)
     assert values(every) == 400
-    hold(server, [json.dumps([{"body": "x" * 1_000_000}, "", "mail"])] * 400)
-    [huge] = await shops().ask((TASKS, "queue=mail"))
+    hold(server, [json.dumps([{"body": "x" * 1_000_000}, "", "mail"])] * 40)
+    [huge] = await shops().read((TASKS, "queue=mail"))
     assert "workers have fetched 400 tasks, too many to read whose they are" in message(huge)
 
 

@@ -1,21 +1,21 @@
-"""A Celery application of tests: its workers run as `celery -A support.celery_app worker`, or by `main` below.
+"""A Celery application of tests: its workers run as `celery -A support.celery_app worker`; `send` sends tasks to them.
 
 Environment: `BROKER`, the URL of the broker; `GATE`, a file for which the tasks wait; `CONFIGURATION`, settings of
 Celery as JSON; `TELLS_TIME`, whether tasks tell that they were sent 100 seconds ago; `QUEUES`, the JSON list of
 task_queues: name, exchange, its type, routing key, and arguments.
 """
 
+import contextlib
 import json
 import os
-import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from celery import Celery
 from celery.signals import before_task_publish
 from kombu import Exchange, Queue
 
-app = Celery("shop", broker=os.environ.get("BROKER", "memory://"))
 _DEFAULTS = {
     "task_acks_late": True,
     "worker_prefetch_multiplier": 1,
@@ -23,24 +23,25 @@ _DEFAULTS = {
     "task_routes": {"mail.*": {"queue": "mail"}, "report": {"queue": "reports"}},
     "broker_connection_retry_on_startup": True,
 }
-app.conf.update(_DEFAULTS | json.loads(os.environ.get("CONFIGURATION", "{}")))
-if queues := json.loads(os.environ.get("QUEUES", "[]")):
-    app.conf.task_queues = [
-        Queue(name, Exchange(exchange, kind), key, queue_arguments=dict(*arguments))
-        for name, exchange, kind, key, *arguments in queues
-    ]
 
 
-if os.environ.get("TELLS_TIME"):
+def application(environment: Mapping[str, str]) -> Celery:
+    """Returns the application that such an environment describes."""
+    made = Celery("shop", broker=environment.get("BROKER", "memory://"), set_as_current=False)
+    made.conf.update(_DEFAULTS | json.loads(environment.get("CONFIGURATION", "{}")))
+    if queues := json.loads(environment.get("QUEUES", "[]")):
+        made.conf.task_queues = [
+            Queue(name, Exchange(exchange, kind), key, queue_arguments=dict(*arguments))
+            for name, exchange, kind, key, *arguments in queues
+        ]
+    return made
 
-    @before_task_publish.connect
-    def tell(properties: dict[str, object], **_: object) -> None:
-        """Writes when a task is sent."""
-        properties["timestamp"] = int(time.time()) - 100
+
+app = application(os.environ)
 
 
 @app.task(name="mail.send")
-def send() -> None:
+def mail() -> None:
     """Works until the gate is open."""
     while not Path(os.environ["GATE"]).exists():
         time.sleep(0.05)
@@ -48,19 +49,31 @@ def send() -> None:
 
 @app.task(name="report")
 def report() -> None:
-    """Works as long as `send`."""
-    send()
+    """Works as long as `mail`."""
+    mail()
 
 
-def main() -> None:
-    """Sends tasks: NAME:COUNT:PRIORITY, and so on; with :SECONDS, the time until they are due."""
-    with app.connection_for_write() as connection:
-        for argument in sys.argv[1:]:
-            name, count, priority, *countdown = argument.split(":")
+def send(environment: Mapping[str, str], tasks: Sequence[str]) -> None:
+    """Sends tasks: NAME:COUNT:PRIORITY, and so on; with :SECONDS, the time until they are due. Blocks."""
+    producer = application(environment)
+    with _telling("TELLS_TIME" in environment), producer.connection_for_write() as connection:
+        for task in tasks:
+            name, count, priority, *countdown = task.split(":")
             due = {"countdown": int(countdown[0])} if countdown else {}
             for _ in range(int(count)):
-                app.send_task(name, priority=int(priority), connection=connection, **due)
+                producer.send_task(name, priority=int(priority), connection=connection, **due)
 
 
-if __name__ == "__main__":
-    main()
+@contextlib.contextmanager
+def _telling(tells: bool) -> Iterator[None]:
+    """Writes meanwhile when a task is sent, as the documentation of hpad says."""
+
+    def tell(properties: dict[str, object], **_: object) -> None:
+        properties["timestamp"] = int(time.time()) - 100
+
+    if tells:
+        before_task_publish.connect(tell)
+    try:
+        yield
+    finally:
+        before_task_publish.disconnect(tell)

@@ -4,19 +4,18 @@ import asyncio
 import contextlib
 import json
 import os
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from support.celery_forks import TESTS, Forks
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample, Member
 from hpad_adapters.celery import Celery, Settings
 
-TESTS = Path(__file__).parents[1]
 PASSWORD = "s3cr3t"
 SETTLED = 120.0
 ROUTES = {"mail.*": "mail", "report": "reports"}
@@ -29,7 +28,7 @@ class Application:
     """
 
     def __init__(
-        self, url: str, options: dict[str, Any], folder: Path, *,
+        self, url: str, options: dict[str, Any], folder: Path, forks: Forks, *,
         configuration: dict[str, Any] | None = None, queues: Sequence[Sequence[Any]] = (),
     ) -> None:  # fmt: skip
         self.broker_url = url
@@ -44,6 +43,7 @@ class Application:
         self.configure(**configuration or {})
         self.declare(queues)
         self._log = folder / "worker.log"
+        self._forks = forks
 
     def configure(self, **configuration: Any) -> None:
         """Sets the configuration of Celery for producers and workers that start from now on."""
@@ -59,26 +59,21 @@ class Application:
 
     async def send(self, *tasks: str) -> None:
         """Sends tasks, each NAME:COUNT:PRIORITY, or NAME:COUNT:PRIORITY:SECONDS until they are due."""
-        await asyncio.to_thread(self._run, [sys.executable, "-m", "support.celery_app", *tasks])
-
-    def _run(self, command: Sequence[str]) -> None:
-        subprocess.run(command, env=self._environment, check=True, capture_output=True, timeout=SETTLED)
+        await asyncio.to_thread(_send, self._environment, tasks)
 
     @contextlib.asynccontextmanager
     async def worker(self, queues: str, name: str = "worker@pod-1") -> AsyncIterator[None]:
         """A worker that works on two tasks at once."""
-        command = [sys.executable, "-m", "celery", "-A", "support.celery_app", "worker", "-P", "threads", "-c", "2"]
-        command += ["-n", name]
-        with self._log.open("wb") as log:
-            process = await asyncio.create_subprocess_exec(
-                *command, "-Q", queues, env=self._environment, stdout=log, stderr=log
-            )
+        command = ["-A", "support.celery_app", "worker", "-P", "threads", "-c", "2", "-n", name, "-Q", queues]
+        pid = await asyncio.to_thread(self._forks.start, command, self._environment, self._log)
+        ended = os.pidfd_open(pid)
         try:
             yield
         finally:
             self.gate.touch()
-            process.terminate()
-            await process.wait()
+            signal.pidfd_send_signal(ended, signal.SIGTERM)
+            await _readable(ended)
+            os.close(ended)
 
     async def ask(
         self, *asked: tuple[str, str | None], members: tuple[Member, ...] | None = None, **changed: Any
@@ -91,6 +86,15 @@ class Application:
         async with testing.context("celery") as context:
             return list(await testing.check_adapter(Celery(source, context), queries))
 
+    async def read(self, *asked: tuple[str, str | None]) -> list[Answer]:
+        """Returns the answers to (name, selector) of one call: `ask` repeats them in many ways."""
+        async with testing.context("celery") as context:
+            adapter = Celery(msgspec.convert(self.options, Settings), context)
+            try:
+                return list(await adapter.answer([testing.external(name, selector) for name, selector in asked]))
+            finally:
+                await adapter.aclose()
+
     async def until(self, right: Callable[[list[int]], bool], *asked: tuple[str, str | None]) -> list[int]:
         """Asks again until the values fulfil the condition; -1 stands for an error."""
         queries = [testing.external(name, selector) for name, selector in asked]
@@ -102,6 +106,22 @@ class Application:
                     await adapter.aclose()
                     return found
                 await asyncio.sleep(0.1)
+
+
+def _send(environment: Mapping[str, str], tasks: Sequence[str]) -> None:
+    from support import celery_app  # here: it imports Celery, which takes long
+
+    celery_app.send(environment, tasks)
+
+
+async def _readable(descriptor: int) -> None:
+    """Waits until there is something to read; a pidfd can be read once its process has ended."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)
 
 
 def values(answer: Answer) -> int:
