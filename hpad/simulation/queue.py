@@ -5,6 +5,7 @@ unacknowledged and works on one at a time. A consumer that leaves finishes its m
 to the queue.
 """
 
+import functools
 import heapq
 import math
 import random
@@ -82,23 +83,28 @@ class QueueModel(Model[SimulatedQueue]):
         self._join([replica for replica in self.fleet.replicas if replica.is_ready])
 
     def _work(self, begin: float, end: float) -> None:
+        arrivals, finishing = self._arrivals, self._finishing
         while True:
-            self._draw_arrivals(end)
-            arrival = self._arrivals[0] if self._arrivals else math.inf
-            finish = self._finishing[0][0] if self._finishing else math.inf
-            at = min(arrival, finish)
-            if at >= end:
-                return
+            if not arrivals:
+                self._draw_arrivals(end)
+            arrival = arrivals[0] if arrivals else math.inf
+            finish = finishing[0][0] if finishing else math.inf
             if finish <= arrival:
-                self._finish(heapq.heappop(self._finishing)[2], at)
+                if finish >= end:
+                    return
+                self._finish(heapq.heappop(finishing)[2], finish)
             else:
-                self._arrivals.popleft()
+                if arrival >= end:
+                    return
+                arrivals.popleft()
                 self.arrived += 1
                 self.waiting += 1
-                self._deliver(at)
+                if self._free:
+                    self._deliver(arrival)
 
     def _draw_arrivals(self, end: float) -> None:
         """Draws the messages of the next seconds, until there is one or `end` is reached."""
+        uniform = self._chance.random
         while not self._arrivals and self._drawn < end:
             slot, rate = self._drawn, self._load(self._drawn + _SLOT / 2)
             if self._parameters.even:
@@ -108,7 +114,7 @@ class QueueModel(Model[SimulatedQueue]):
                 self._arrivals.extend(slot + (index + 0.5) / count * _SLOT for index in range(count))
             else:
                 count = poisson(self._chance, rate * _SLOT)
-                self._arrivals.extend(sorted(slot + self._chance.random() * _SLOT for _ in range(count)))
+                self._arrivals.extend(sorted([slot + uniform() * _SLOT for _ in range(count)]))
             self._drawn += _SLOT
 
     def _deliver(self, at: float) -> None:
@@ -141,7 +147,8 @@ class QueueModel(Model[SimulatedQueue]):
             self._begin(consumer, at)
         if was_full:
             self._free.append(consumer)
-        self._deliver(at)
+        if self.waiting:
+            self._deliver(at)
 
     def _join(self, replicas: list[SimulatedReplica]) -> None:
         for replica in replicas:
@@ -193,7 +200,7 @@ def _draws(queue: SimulatedQueue, chance: random.Random) -> Callable[[], float]:
     if queue.distribution == CONSTANT:
         return lambda: mean
     if queue.distribution == EXPONENTIAL:
-        return lambda: chance.expovariate(1 / mean)
+        return functools.partial(chance.expovariate, 1 / mean)
     deviation = math.sqrt(math.log1p(queue.variation**2))
     location = math.log(mean) - deviation**2 / 2
-    return lambda: chance.lognormvariate(location, deviation)
+    return functools.partial(chance.lognormvariate, location, deviation)

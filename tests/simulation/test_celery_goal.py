@@ -1,6 +1,7 @@
 """Celery workers sized by a goal in seconds over Redis: the engine against a simulated queue whose workers report."""
 
 import pytest
+from support import environment
 from support.celery_words import RestlessQueue, SaidQueue
 from support.spikes import Spike, played
 
@@ -18,8 +19,10 @@ SPIKES = {
     "ten minutes, slow to start": Spike(600, 15, 20.0, 0.5, 2000, EXPONENTIAL, startup=30.0),
 }
 
+SEEDS = range(1, 1 + min(5, 2 * environment.EFFORT))
 
-@pytest.mark.parametrize("seed", range(1, 6))
+
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("spike", SPIKES.values(), ids=SPIKES.keys())
 def test_a_spike_is_cleared_in_time_and_little_is_wasted(spike: Spike, seed: int) -> None:
     found = played(spike, seed=seed, reported=SaidQueue)
@@ -27,7 +30,7 @@ def test_a_spike_is_cleared_in_time_and_little_is_wasted(spike: Spike, seed: int
     assert found.cost <= 1.3
 
 
-@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", ["a minute, busy before", "a minute, fetched ahead", "five minutes, long tasks"])
 def test_workers_that_are_silent_and_that_start_again_change_little(name: str, seed: int) -> None:
     spike = SPIKES[name]

@@ -40,19 +40,21 @@ def erlang_c(servers: int, offered: float) -> float:
 def test_the_backlog_is_that_of_an_m_m_c_queue(servers: int, rate: float) -> None:
     """With service times of 1 s in the mean: L = C(c, a) * a / (c - a) + a."""
     expected = erlang_c(servers, rate) * rate / (servers - rate) + rate
-    assert mean_backlog(made(f"constant:{rate}", servers), 15) == pytest.approx(expected, rel=0.1)
+    assert mean_backlog(made(f"constant:{rate}", servers), 6 * environment.EFFORT) == pytest.approx(expected, rel=0.1)
 
 
-@pytest.mark.parametrize(("distribution", "variation"), [(CONSTANT, 0.0), (LOGNORMAL, 2.0)])
-def test_one_consumer_follows_the_formula_of_pollaczek_and_khinchine(distribution: str, variation: float) -> None:
+@pytest.mark.parametrize(("distribution", "variation", "hours"), [(CONSTANT, 0.0, 12), (LOGNORMAL, 2.0, 40)])
+def test_one_consumer_follows_the_formula_of_pollaczek_and_khinchine(
+    distribution: str, variation: float, hours: int
+) -> None:
     rho = 0.6
     expected = rho + rho**2 * (1 + variation**2) / (2 * (1 - rho))
     workload = made(f"constant:{rho}", 1, distribution=distribution, variation=variation or 1.0)
-    assert mean_backlog(workload, 40) == pytest.approx(expected, rel=0.15)
+    assert mean_backlog(workload, hours) == pytest.approx(expected, rel=0.15)
 
 
 @pytest.mark.parametrize("prefetch", [1, 5, 100])
-@pytest.mark.parametrize("seed", range(2 * environment.EFFORT))
+@pytest.mark.parametrize("seed", range(environment.EFFORT))
 def test_no_message_is_lost_while_consumers_come_and_go(prefetch: int, seed: int) -> None:
     workload = made("sine:mean=8,amplitude=8,period=7m", 4, seed, prefetch=prefetch, backlog=50)
     for turn in run(hpa(BACKLOG), workload, 60, downscale_stabilization=timedelta(0)):

@@ -16,7 +16,7 @@ from support.spikes import Spike, played
 
 from hpad.simulation.queue import EXPONENTIAL, LOGNORMAL
 
-SEEDS = range(1, 1 + min(8, 3 * environment.EFFORT))
+SEEDS = range(1, 1 + min(8, 2 * environment.EFFORT))
 """The bounds below are those of these loads; a rarer load may take longer."""
 
 

@@ -1,5 +1,6 @@
 """A spike of messages over a steady rate, played with the engine and a simulated queue."""
 
+import functools
 import math
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -61,6 +62,7 @@ class Outcome(NamedTuple):
     failed: list[tuple[float, AdapterError]]
 
 
+@functools.cache
 def played(
     spike: Spike,
     quantity: str = "workers",
@@ -68,7 +70,7 @@ def played(
     seed: int = 1,
     reported: type[ReportedQueue] | type[SaidQueue] = ReportedQueue,
 ) -> Outcome:
-    """Plays the spike, second by second. `reported` makes the values of the metric."""
+    """Plays the spike, second by second; its callers share the outcome. `reported` makes the values of the metric."""
     target = {"type": "AverageValue", "averageValue": "1"} if quantity == "workers" else {"type": "Value"}
     if quantity == "seconds":
         target["value"] = str(spike.goal)
