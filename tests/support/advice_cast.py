@@ -1,4 +1,4 @@
-"""HPAs whose faults are known, each fault in two quite different ways, and good HPAs of different kinds, over a week.
+"""HPAs whose faults are known, each fault in two quite different ways, and good HPAs of different kinds, over days.
 
 All but the painted ones are lived by the plain controller of `support.advice_pasts`.
 """
@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from support.advice_pasts import DAY, HOUR, MINUTE, bursts, daily, flat, lived, noisy, painted, spec
+from support.advice_pasts import DAY, DAYS, HOUR, MINUTE, bursts, daily, flat, lived, noisy, painted, spec
 from support.engine import container, external, object_metric, pods_metric, resource
 
 from hpad.engine.view import Tunables
@@ -18,6 +18,9 @@ from hpad.simulation.advice.assessment import AdviceOptions, Assessment, HpaFaul
 from hpad.simulation.advice.past import HpaPast
 
 WEEK: Final = 7 * 1440 + 1
+"""Minutes of a week."""
+_PAST: Final = DAYS * 1440 + 1
+"""Minutes of a past."""
 CPU: Final = resource("cpu", averageUtilization=60)
 MEMORY: Final = resource("memory", averageUtilization=80)
 QUEUE: Final = external("queue_messages", averageValue="30")
@@ -54,14 +57,14 @@ def at_maximum_each_afternoon() -> HpaPast:
 
 
 def at_maximum_since_a_release() -> HpaPast:
-    """Requests per second doubled on Thursday, and the maximum did not."""
+    """Requests per second doubled on Wednesday, and the maximum did not."""
     load = daily(300, 900)
-    return lived(spec(pods_metric("requests", "100"), low=3, high=10), lambda at: load(at) * (2 if at > 3 * DAY else 1))
+    return lived(spec(pods_metric("requests", "100"), low=3, high=10), lambda at: load(at) * (2 if at > 2 * DAY else 1))
 
 
 def sawtooth_that_the_load_does_not_ask_for() -> HpaPast:
     """Starting pods burn CPU, so that each scale-up asks for the next one; the load stays."""
-    counts = ([4] * 7 + [9] * 7) * (WEEK // 14) + [4] * (WEEK % 14)
+    counts = ([4] * 7 + [9] * 7) * (_PAST // 14) + [4] * (_PAST % 14)
     values = [({4: 88.0, 9: 38.0}[count]) for count in counts]
     return painted(spec(CPU, low=2, high=20), counts, {"cpu": values})
 
@@ -79,7 +82,7 @@ def idle_minimum_all_week() -> HpaPast:
 def idle_minimum_since_an_incident() -> HpaPast:
     """The minimum was raised to 12 on the second day; there is work for three."""
     maximum, load = 40, noisy(weekly(60, 190), 0.1)
-    low = [2.0] * 1440 + [12.0] * (WEEK - 1440)
+    low = [2.0] * 1440 + [12.0] * (_PAST - 1440)
     before = lived(spec(CPU, low=2, high=maximum), load)
     counts = [max(count or 0.0, floor) for count, floor in zip(before.load.columns["replicas"], low, strict=True)]
     values = [load(index * MINUTE) / count for index, count in enumerate(counts)]
@@ -92,7 +95,7 @@ def goal_low_by_day() -> HpaPast:
 
 def goal_low_of_a_container() -> HpaPast:
     metric = container("cpu", "app", averageUtilization=20)
-    return lived(spec(metric, low=3, high=100), noisy(weekly(200, 900), 0.08))
+    return lived(spec(metric, low=3, high=100), noisy(weekly(200, 900), 0.08), days=7)
 
 
 def goal_high_at_the_request() -> HpaPast:
@@ -135,31 +138,31 @@ def policy_slow_by_a_window() -> HpaPast:
 
 def requests_missing_in_a_sidecar() -> HpaPast:
     failing = {"FailedGetResourceMetric": 1.0}
-    return painted(spec(CPU, low=2, high=10), [2] * WEEK, failing=failing, unrequested={"cpu": ("proxy",)})
+    return painted(spec(CPU, low=2, high=10), [2] * _PAST, failing=failing, unrequested={"cpu": ("proxy",)})
 
 
 def requests_missing_since_a_release() -> HpaPast:
     load = noisy(daily(100, 500), 0.05)
     before = lived(spec(CPU, low=2, high=20), load)
-    cut = 5 * 1440
-    counts = [*before.load.columns["replicas"][:cut], *[6.0] * (WEEK - cut)]
-    values = [*before.load.columns["cpu"][:cut], *[None] * (WEEK - cut)]
-    failing = {"ScalingActive": [float(index >= cut) for index in range(WEEK)]}
+    cut = 3 * 1440
+    counts = [*before.load.columns["replicas"][:cut], *[6.0] * (_PAST - cut)]
+    values = [*before.load.columns["cpu"][:cut], *[None] * (_PAST - cut)]
+    failing = {"ScalingActive": [float(index >= cut) for index in range(_PAST)]}
     unrequested = {"cpu": ("app", "proxy")}
     return painted(spec(CPU, low=2, high=20), counts, {"cpu": values}, failing=failing, unrequested=unrequested)
 
 
 def metric_failing_at_night() -> HpaPast:
     """The metrics of the requests are gone for three hours each night."""
-    failing = {"FailedGetPodsMetric": [float(index % 1440 < 180) for index in range(WEEK)]}
+    failing = {"FailedGetPodsMetric": [float(index % 1440 < 180) for index in range(_PAST)]}
     return lived(spec(pods_metric("requests", "100"), low=2, high=20), daily(200, 900), failing=failing)
 
 
 def metric_failing_since_yesterday() -> HpaPast:
-    cut = 6 * 1440
-    counts = [5.0] * WEEK
-    values = [150.0 if index < cut else None for index in range(WEEK)]
-    failing = {"FailedGetExternalMetric": [float(index >= cut) for index in range(WEEK)]}
+    cut = 3 * 1440
+    counts = [5.0] * _PAST
+    values = [150.0 if index < cut else None for index in range(_PAST)]
+    failing = {"FailedGetExternalMetric": [float(index >= cut) for index in range(_PAST)]}
     return painted(spec(QUEUE, low=1, high=20), counts, {"queue_messages": values}, failing=failing)
 
 
@@ -173,13 +176,13 @@ def equal_bounds_of_a_flat_load() -> HpaPast:
 
 def queue_slow_by_its_age() -> HpaPast:
     """The head of the queue is old for hours of each day, and the count does not follow it."""
-    ages = [400.0 if 600 <= index % 1440 < 900 else 20.0 for index in range(WEEK)]
+    ages = [400.0 if 600 <= index % 1440 < 900 else 20.0 for index in range(_PAST)]
     return painted(spec(AGE, low=1, high=20), 4, {"queue_head_age_seconds": ages})
 
 
 def queue_slow_by_its_length() -> HpaPast:
     """A backlog of 45 to 60 messages for each of five workers, where the goal is 30 and the maximum 25."""
-    messages = [5 * (52.0 + 8 * math.sin(index / 90)) for index in range(WEEK)]
+    messages = [5 * (52.0 + 8 * math.sin(index / 90)) for index in range(_PAST)]
     metric = object_metric("waiting", averageValue="30")
     return painted(spec(metric, low=2, high=25), 5, {"waiting": messages})
 
@@ -187,17 +190,17 @@ def queue_slow_by_its_length() -> HpaPast:
 def below_one_pod_of_memory() -> HpaPast:
     """An idle pod needs 900Mi, and the goal is 700Mi: it grew to its maximum and stayed."""
     chance = random.Random(1)
-    values = [(900 + 20 * chance.random()) * 2**20 for _ in range(WEEK)]
+    values = [(900 + 20 * chance.random()) * 2**20 for _ in range(_PAST)]
     return painted(spec(resource("memory", averageValue="700Mi"), low=2, high=12), 12, {"memory": values})
 
 
 def below_one_pod_of_a_value() -> HpaPast:
     """A latency that does not fall with the count, which was limited by two maxima."""
-    half = WEEK // 2
+    half = _PAST // 2
     chance = random.Random(2)
-    counts = [float(min(2 + index // 5, 8 if index < half else 16)) for index in range(WEEK)]
-    values = [250 + 40 * chance.random() for _ in range(WEEK)]
-    maximum = [8.0 if index < half else 16.0 for index in range(WEEK)]
+    counts = [float(min(2 + index // 5, 8 if index < half else 16)) for index in range(_PAST)]
+    values = [250 + 40 * chance.random() for _ in range(_PAST)]
+    maximum = [8.0 if index < half else 16.0 for index in range(_PAST)]
     metric = object_metric("latency_ms", value="200")
     return painted(spec(metric, low=2, high=16), counts, {"latency_ms": values}, maximum=maximum)
 
@@ -241,7 +244,7 @@ def daily_load() -> HpaPast:
 
 
 def weekly_load() -> HpaPast:
-    return lived(spec(pods_metric("requests", "100"), low=2, high=40), noisy(weekly(150, 2400), 0.05))
+    return lived(spec(pods_metric("requests", "100"), low=2, high=40), noisy(weekly(150, 2400), 0.05), days=7)
 
 
 def spikes_with_headroom() -> HpaPast:

@@ -24,6 +24,8 @@ BEGIN: Final = datetime(2026, 1, 5, tzinfo=UTC).timestamp()
 MINUTE: Final = 60.0
 HOUR: Final = 3600.0
 DAY: Final = 86_400.0
+DAYS: Final = 4
+"""The days of a past: an advice is chosen by the first three of them, and checked on the last."""
 
 Load = Callable[[float], float]
 """A load at a time in seconds since BEGIN."""
@@ -96,10 +98,15 @@ def bursts(usual: float, most: float, every: float, length: float) -> Load:
 
 def noisy(load: Load, share: float, seed: int = 1) -> Load:
     """Returns the load with noise of plus or minus this share, another one in each minute."""
-    return lambda at: load(at) * (1 + share * (2 * random.Random(f"{seed} {at // MINUTE:.0f}").random() - 1))
+    return lambda at: load(at) * (1 + share * (2 * _dice(seed, at // MINUTE) - 1))
 
 
-def lived(hpa: HorizontalPodAutoscaler, *loads: Load, days: float = 7, step: float = MINUTE, **more: Any) -> HpaPast:
+@functools.cache
+def _dice(seed: int, minute: float) -> float:
+    return random.Random(f"{seed} {minute:.0f}").random()
+
+
+def lived(hpa: HorizontalPodAutoscaler, *loads: Load, days: float = DAYS, step: float = MINUTE, **more: Any) -> HpaPast:
     """Returns the past of an HPA under a load for each of its metrics.
 
     A load is the total that the pods share, in units of the metric target; for an Object or External metric with an

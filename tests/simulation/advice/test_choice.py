@@ -155,12 +155,12 @@ def test_a_higher_maximum_promises_only_what_the_metrics_asked_for() -> None:
 
 
 def test_what_does_not_hold_on_the_last_days_is_not_advised() -> None:
-    """From the sixth day on the load doubles for two minutes each quarter of an hour."""
+    """On the fourth day the load doubles for two minutes each quarter of an hour."""
     quiet = noisy(daily(150, 900), 0.05)
     metric = resource("cpu", averageUtilization=40)
 
     def load(at: float) -> float:
-        return quiet(at) * (2.2 if at > 5 * 86_400 and at % 900 < 120 else 1)
+        return quiet(at) * (2.2 if at > 3 * 86_400 and at % 900 < 120 else 1)
 
     past = lived(spec(metric, low=2, high=60), load)
     assert assessed(low_goal(40)).advice is not None

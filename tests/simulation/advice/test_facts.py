@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.advice_pasts import BEGIN, DAY, HOUR, MINUTE, bursts, daily, lived, noisy, painted, spec
+from support.advice_pasts import BEGIN, DAY, DAYS, HOUR, MINUTE, bursts, daily, lived, noisy, painted, spec
 from support.engine import container, external, object_metric, pods_metric, resource
 
 from hpad.engine.view import Tunables
@@ -292,11 +292,11 @@ def test_facts_of_parts_add_up(at: int) -> None:
     assert max(left.peak or 0, right.peak or 0) == both.peak
 
 
-def test_a_week_of_a_real_looking_hpa() -> None:
+def test_the_past_of_a_real_looking_hpa() -> None:
     past = lived(spec(CPU, low=2, high=30), noisy(daily(100, 1000), 0.05))
     found = known(past)
     counts = [count or 0.0 for count in past.load.columns[REPLICAS]]
-    assert found.seconds == 7 * DAY
+    assert found.seconds == DAYS * DAY
     assert found.replica_seconds == sum(counts[:-1]) * MINUTE
     ups = sum(later > before for before, later in itertools.pairwise(counts))
     assert found.above_goal == ups * MINUTE  # the plain controller answers each time within a minute

@@ -348,5 +348,5 @@ def test_a_day_of_gaps_changes_no_verdict() -> None:
     }
     holed = painted(past.hpa, columns.pop("replicas"), columns)
     assert severe(holed) == [HpaFault.AT_MAXIMUM]
-    assert "of 6 days" in text(holed, HpaFault.AT_MAXIMUM)
-    assert facts.facts_of(holed, record_of(holed, Tunables())).seconds == 6 * DAY
+    assert "of 3 days" in text(holed, HpaFault.AT_MAXIMUM)
+    assert facts.facts_of(holed, record_of(holed, Tunables())).seconds == 3 * DAY

@@ -19,7 +19,7 @@ from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.backlog import Rates
 from hpad.simulation.history import REPLICAS, LoadHistory
 
-MINUTES = 240
+MINUTES = 165
 LATENCY: dict[str, Any] = {
     "type": "Object",
     "object": {
@@ -108,7 +108,7 @@ def past_of(found: HorizontalPodAutoscaler, load: LoadHistory, **more: Any) -> H
     return HpaPast(hpa=found, load=load, desired=unknown, minimum=unknown, maximum=unknown, **more)
 
 
-@pytest.mark.parametrize("seed", range(20 * environment.EFFORT))
+@pytest.mark.parametrize("seed", range(14 * environment.EFFORT))
 def test_leaving_turns_out_changes_no_curve(seed: int) -> None:
     chance = random.Random(seed)
     named = chance.sample(sorted(NAMES), chance.choice((1, 1, 2)))
@@ -204,7 +204,7 @@ def test_the_period_is_that_of_the_hpa() -> None:
     assert turns == [pytest.approx(4 * MINUTES, abs=4), pytest.approx(MINUTES, abs=1)]
 
 
-@pytest.mark.parametrize("seed", range(8 * environment.EFFORT))
+@pytest.mark.parametrize("seed", range(6 * environment.EFFORT))
 def test_leaving_turns_out_changes_no_curve_of_a_queue(seed: int) -> None:
     chance = random.Random(seed)
     found = spec(chance, [BACKLOG])
