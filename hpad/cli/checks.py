@@ -111,7 +111,7 @@ async def check_manifests(settings: Settings, clock: Clock) -> tuple[list[Findin
     try:
         await asyncio.to_thread(folder.check, settings.manifests, may_come=False)
     except folder.FolderError as error:
-        return [Finding("manifests", ERROR, str(error), "correct --manifests, or create the folder")], []
+        return [Finding("manifests", ERROR, str(error), "correct --manifests, or create it")], []
     read = folder.Folder(settings.manifests, clock, scale_to_zero=settings.tunables.gates.HPAScaleToZero)
     await read.refresh()
     if read.trouble is not None:

@@ -36,6 +36,8 @@ class _Flag(argparse.Action):
         earlier = namespace.flags.get(self.dest)
         if earlier is not None and settings.TABLE[self.dest].setting.parser.repeatable:
             values = f"{earlier[1]},{values}"
+        elif earlier is not None and self.dest == "manifests":  # where kubectl's -f would take both
+            parser.error(f"{option} is given twice: put the files into one folder, and name that")
         # A new dict: the default of `flags` belongs to the parser, and the next call of the parser must find it empty.
         namespace.flags = {**namespace.flags, self.dest: (option, values)}
 

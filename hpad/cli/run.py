@@ -33,7 +33,7 @@ _SIMILARITY: Final = 0.85
 """Excludes the variables that a Service named hpad adds to pods, such as HPAD_PORT_80_TCP."""
 _DESCRIPTION = """\
 Scale the targets of HorizontalPodAutoscalers, as kube-controller-manager's HPA controller does, until stopped by
-SIGTERM or SIGINT. The HPAs come from the API server, or from the files of a folder (--manifests).
+SIGTERM or SIGINT. The HPAs come from the API server, or from a folder of files or one file (--manifests).
 The settings are read again within seconds after their file, or a file that they name, has changed, and on SIGHUP:
 sources, routes, intervals, tunables and log level change without a restart. Invalid ones change nothing.
 SIGUSR1 saves the decisions of the last minutes with their inputs as a recording, for `hpad replay`.
@@ -102,7 +102,7 @@ def misspelt(environ: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def check_manifests(settings: Settings) -> None:
-    """Raises folder.FolderError if the folder of manifests is missing. In a pod a sidecar may create it later."""
+    """Raises folder.FolderError if the path of the manifests is missing. In a pod a sidecar may create it later."""
     if settings.manifests is not None:
         folder.check(settings.manifests, may_come="KUBERNETES_SERVICE_HOST" in os.environ)
 

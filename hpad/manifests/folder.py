@@ -1,4 +1,4 @@
-"""A folder of manifests as a source of HPAs, with the interface of `hpad.kube.cache.Cache`.
+"""A folder of manifests, or a single file, as a source of HPAs, with the interface of `hpad.kube.cache.Cache`.
 
 While a document is broken, its last valid HPA stays in force. An HPA is removed only after two consecutive scans did
 not find its document, since an editor may be writing the file during one of them.
@@ -55,31 +55,31 @@ class _Entry(NamedTuple):
 
 
 class FolderError(ValueError):
-    """The path of the manifests is not a usable folder; the message gives the reason."""
+    """The path of the manifests is no usable folder or file; the message gives the reason."""
 
 
 def check(path: Path, *, may_come: bool) -> None:
-    """Raises FolderError if there is no folder at `path`. Blocks.
+    """Raises FolderError if there is no folder or file at `path`. Blocks.
 
-    `may_come`: another process may create the folder later, such as a sidecar that clones a repository. Then only a
-    path that exists and is not a folder is an error.
+    `may_come`: another process may create it later, such as a sidecar that clones a repository. Then only a path that
+    exists and is neither is an error.
     """
     try:
         exists = path.exists()
-        if path.is_dir() or (may_come and not exists):
+        if path.is_dir() or path.is_file() or (may_come and not exists):
             return
     except OSError as error:
         raise FolderError(f"manifests: {path} cannot be read: {error.strerror}") from None
     if exists:
-        raise FolderError(f"manifests: {path} is not a folder")
-    raise FolderError(f"manifests: there is no folder {path}: create it (it may be empty), or name another")
+        raise FolderError(f"manifests: {path} is neither a file nor a folder")
+    raise FolderError(f"manifests: there is no folder or file {path}: create it (it may be empty), or name another")
 
 
 class Folder:
-    """The HPAs of all manifests directly in a folder; `run` scans the folder every `poll_seconds`.
+    """The HPAs of all manifests directly in a folder, or of one file; `run` scans it every `poll_seconds`.
 
     namespace: for documents without one. scale_to_zero: the gate HPAScaleToZero. errors: problems by file. trouble: the
-    reason why the folder cannot be read, else None. The resourceVersion of an HPA is a digest of its content; its
+    reason why folder or file cannot be read, else None. The resourceVersion of an HPA is a digest of its content; its
     `generation` counts changes since the start.
     """
 
@@ -166,7 +166,7 @@ class Folder:
         try:
             files, large = await asyncio.to_thread(self._scan, dict(self._files))
         except OSError as error:
-            self._report_trouble(f"cannot read the folder {self.path}: {error.strerror or error}")
+            self._report_trouble(f"cannot read {self.path}: {error.strerror or error}")
             return None
         self._report_trouble(None)
         self._read_at = self._clock.monotonic()
@@ -198,9 +198,7 @@ class Folder:
         """
         found: dict[str, _File] = {}
         large: list[tuple[int, Path]] = []
-        for path in sorted(self.path.iterdir()):
-            if path.name.startswith(".") or path.suffix not in documents.SUFFIXES:
-                continue
+        for path in self._paths():
             file = known.get(str(path))
             size = _size_of_change(path, file, self._scale_to_zero)
             if size > LARGE:
@@ -210,6 +208,13 @@ class Folder:
             if file is not None:
                 found[str(path)] = file
         return found, [path for _, path in sorted(large)]
+
+    def _paths(self) -> list[Path]:
+        """Returns the files to read. Raises OSError where there is neither a folder nor a file. Blocks."""
+        if self.path.is_file():
+            return [self.path]
+        paths = sorted(self.path.iterdir())
+        return [each for each in paths if not each.name.startswith(".") and each.suffix in documents.SUFFIXES]
 
     def _read(self, path: Path, known: _File | None) -> _File | None:
         """Reads one file; None if it no longer exists. Returns `known` if it is unreadable or changes. Blocks."""

@@ -188,8 +188,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         Setting(
             parsers.path,
-            "read HPAs from the files of this folder, not from the API server",
-            "DIR",
+            "read HPAs from this file, or the files of this folder, not from the API server",
+            "PATH",
             common=True,
             selects=True,
         ),

@@ -468,7 +468,7 @@ async def test_manifests_replace_the_hpas_of_the_cluster(server: ApiServer, tmp_
     folder = tmp_path / "hpas"
     (missing,) = bad(await found(tmp_path, server.url, manifests=folder))
     assert (missing.check, missing.level) == ("manifests", "error")
-    assert f"there is no folder {folder}" in missing.says
+    assert f"there is no folder or file {folder}" in missing.says
     folder.mkdir()
     target = {"type": "Value", "value": "10"}
     metric = {"type": "External", "external": {"metric": {"name": "depth"}, "target": target}}

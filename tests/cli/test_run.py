@@ -1,6 +1,7 @@
 """`hpad run`: flags become settings, those of kube-controller-manager as well."""
 
 import argparse
+import os
 import subprocess
 import sys
 from datetime import timedelta
@@ -148,15 +149,22 @@ def test_an_unusable_folder_of_manifests_is_refused_at_the_start(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     if in_a_pod:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    (tmp_path / "file").write_text("")
-    assert main(["run", f"--manifests={tmp_path / 'file'}"]) == 2
-    assert capsys.readouterr().err == f"hpad: manifests: {tmp_path / 'file'} is not a folder\n"
+    os.mkfifo(tmp_path / "pipe")
+    assert main(["run", f"--manifests={tmp_path / 'pipe'}"]) == 2
+    assert capsys.readouterr().err == f"hpad: manifests: {tmp_path / 'pipe'} is neither a file nor a folder\n"
     loaded = settings_of(f"--manifests={tmp_path / 'later'}")
     if in_a_pod:
         run.check_manifests(loaded)
         return
-    with pytest.raises(folder.FolderError, match=r"there is no folder .*/later: create it"):
+    with pytest.raises(folder.FolderError, match=r"there is no folder or file .*/later: create it"):
         run.check_manifests(loaded)
+
+
+def test_a_second_path_of_manifests_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first would be forgotten, where kubectl's -f takes both."""
+    with pytest.raises(SystemExit):
+        main(["run", "--manifests", "web.yaml", "--manifests", "api.yaml"])
+    assert "--manifests is given twice: put the files into one folder, and name that" in capsys.readouterr().err
 
 
 def test_a_store_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:

@@ -231,11 +231,28 @@ async def test_a_folder_that_cannot_be_read_keeps_its_hpas(folder: Watched) -> N
     folder.path.rename(away)
     await folder.source.refresh()
     assert folder.maximum() == 3
-    assert folder.source.trouble == f"cannot read the folder {folder.path}: No such file or directory"
+    assert folder.source.trouble == f"cannot read {folder.path}: No such file or directory"
     away.rename(folder.path)
     await folder.source.refresh()
     assert folder.maximum() == 3
     assert not folder.source.trouble
+
+
+async def test_a_single_file_of_any_name_is_followed(folder: Watched) -> None:
+    folder.write("other.yaml", manifest("api"))
+    folder.write("web", manifest())
+    alone = Watched(folder.path / "web")
+    await alone.source.refresh()
+    folder.write("web", manifest(maximum=4))
+    await alone.source.refresh()
+    assert alone.changes == [("default/web", None, 3), ("default/web", 3, 4)]
+    (folder.path / "web").unlink()
+    await alone.scan_twice()
+    assert alone.maximum() == 4
+    assert alone.source.trouble == f"cannot read {alone.path}: No such file or directory"
+    folder.write("web", manifest(maximum=5))
+    await alone.source.refresh()
+    assert (alone.maximum(), alone.source.trouble) == (5, None)
 
 
 async def test_a_missing_folder_is_not_synced(tmp_path: Path) -> None:
