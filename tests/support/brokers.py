@@ -72,6 +72,10 @@ class Broker:
         """Creates objects by definitions, also with names that no path can hold."""
         await self._request("POST", "/api/definitions", definitions)
 
+    async def remove(self, path: str) -> None:
+        """Removes an object of the management API, such as "users/NAME"."""
+        await self._request("DELETE", f"/api/{path}", None)
+
     def connect(self) -> amqp.Connection:
         """Returns a client of vhost "/" with all permissions; its methods block."""
         admin = self.server.admin
