@@ -11,6 +11,7 @@ from aiohttp import web
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample
+from hpad.lab.servers import ports
 from hpad.lab.servers import rabbitmq as servers
 from hpad_adapters import rabbitmq
 
@@ -59,8 +60,10 @@ class Cluster:
 @pytest.mark.rabbitmq
 @pytest.mark.skipif(not servers.RabbitMQServer.installed(), reason=servers.ABSENT)
 async def test_a_backlog_is_never_zero_after_a_restart_of_the_broker(rabbit):
-    """The totals of a quorum queue are zero until its new leader has counted."""
-    async with servers.RabbitMQServer() as server:
+    """The totals of a quorum queue are zero until its new leader has counted, in the plugin's answers as well."""
+    [port] = ports.free(1)
+    at = ("prometheus.tcp.ip = 127.0.0.1", f"prometheus.tcp.port = {port}")
+    async with servers.RabbitMQServer(plugins=("rabbitmq_prometheus",), configuration=at) as server:
         api = f"{server.management_url}/api"
         login = {"Authorization": aiohttp.encode_basic_auth(server.admin.name, server.admin.password)}
         body = {"durable": True, "arguments": {"x-queue-type": "quorum"}}
@@ -77,11 +80,13 @@ async def test_a_backlog_is_never_zero_after_a_restart_of_the_broker(rabbit):
                 f"{api}/exchanges/%2F/amq.default/publish", json=message, headers=login
             ) as done:
                 assert done.status == 200
-        source = adapter(server.management_url, rabbit)
-        await seen_until_five(source)  # the count may rise step by step while the messages arrive
+        plugin = adapter(f"http://127.0.0.1:{port}", rabbit, source="prometheus")
+        sources = (adapter(server.management_url, rabbit), plugin)
+        for source in sources:
+            await seen_until_five(source)  # the count may rise step by step while the messages arrive
         await server.restart()
-        seen = await seen_until_five(source)
-    assert set(seen) <= {5_000, None}
+        seen = await asyncio.gather(*map(seen_until_five, sources))
+    assert all(set(each) <= {5_000, None} for each in seen), seen
 
 
 async def seen_until_five(source: rabbitmq.RabbitMQ) -> list[int | None]:
