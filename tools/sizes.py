@@ -1,7 +1,7 @@
 """Fails for a public class name that stands for several things; reports sizes for reviewers.
 
-The report has the modules and code lines of each package beside those of the last release, files over 400 lines and
-functions over 40 statements. Code lines are those without blanks, comments and docstrings.
+The report has the modules and code lines of each package beside those of the last release, and files over 400 lines.
+Code lines are those without blanks, comments and docstrings.
 """
 
 import ast
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 FILE_LINES: Final = 400
-FUNCTION_STATEMENTS: Final = 40
 ROOT: Final = Path(__file__).resolve().parent.parent
 CONTRACT: Final = frozenset({"Settings", "Metric"})
 """Names that each adapter gives to a class of its own, by the contract of adapters."""
@@ -57,34 +56,27 @@ LAST_RELEASE: Final = {
 class Module(NamedTuple):
     """One file. `package` is the folder in `hpad`, "adapters", or "hpad" for the files beside the packages.
 
-    `classes` are its public ones but those of `CONTRACT`; `outliers` are lines of the report.
+    `classes` are its public ones but those of `CONTRACT`.
     """
 
     name: str
     package: str
     code_lines: int
     classes: tuple[str, ...]
-    outliers: tuple[str, ...]
 
 
-def read(folder: str) -> Iterator[Module]:
-    for path in sorted((ROOT / folder).rglob("*.py")):
-        text, parts = path.read_text(encoding="utf-8"), path.relative_to(ROOT).parts
-        tree, name = ast.parse(text), "/".join(parts)
+def texts(*folders: str) -> Iterator[tuple[Path, str]]:
+    """Yields the modules below folders of the project, and their texts."""
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield path.relative_to(ROOT), path.read_text(encoding="utf-8")
+
+
+def read(*folders: str) -> Iterator[Module]:
+    for path, text in texts(*folders):
+        tree, parts = ast.parse(text), path.parts
         package = parts[1] if parts[0] == "hpad" and len(parts) > 2 else parts[0]
-        yield Module(name, package, code_lines(text, tree), tuple(classes(tree)), tuple(outliers(name, text, tree)))
-
-
-def statements(function: ast.AST) -> int:
-    return sum(isinstance(node, ast.stmt) for node in ast.walk(function)) - 1
-
-
-def outliers(name: str, text: str, tree: ast.Module) -> Iterator[str]:
-    if (lines := text.count("\n")) > FILE_LINES:
-        yield f"{name}: {lines} lines"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and statements(node) > FUNCTION_STATEMENTS:
-            yield f"{name}:{node.lineno}: {node.name} has {statements(node)} statements"
+        yield Module("/".join(parts), package, code_lines(text, tree), tuple(classes(tree)))
 
 
 def classes(tree: ast.Module) -> Iterator[str]:
@@ -94,8 +86,8 @@ def classes(tree: ast.Module) -> Iterator[str]:
 
 
 def code_lines(text: str, tree: ast.Module) -> int:
-    texts = text.splitlines()
-    lines = {number for number, line in enumerate(texts, 1) if line.strip() and not line.lstrip().startswith("#")}
+    each = text.splitlines()
+    lines = {number for number, line in enumerate(each, 1) if line.strip() and not line.lstrip().startswith("#")}
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
@@ -132,14 +124,13 @@ def repeated(modules: list[Module]) -> dict[str, list[str]]:
 
 
 def main() -> int:
-    counted = [module for folder in ("hpad", "adapters") for module in read(folder)]
-    beside = [module for folder in ("tests", "tools") for module in read(folder)]
-    found = [line for module in (*counted, *beside) for line in module.outliers]
-    counted = [module for module in counted if module.package != NOT_COUNTED]
+    counted = [module for module in read("hpad", "adapters") if module.package != NOT_COUNTED]
     print("\n".join(sizes(counted)))
-    print(f"size outliers: {len(found)}")
-    for line in found:
-        print(f"  {line}")
+    lengths = {path: text.count("\n") for path, text in texts("hpad", "adapters", "tests", "tools")}
+    long = {path: lines for path, lines in lengths.items() if lines > FILE_LINES}
+    print(f"files over {FILE_LINES} lines: {len(long)}")
+    for path, lines in long.items():
+        print(f"  {path}: {lines} lines")
     errors = {name: files for name, files in sorted(repeated(counted).items()) if name not in NOT_YET_UNIQUE}
     for name, files in errors.items():
         print(f"the class name {name} stands for several things ({', '.join(files)}): rename it by what each is")
