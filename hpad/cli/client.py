@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from hpad.api.loopback import names_loopback
 from hpad.api.text import shown
 from hpad.cli import output, paint
 from hpad.cli.fetch import Answer, Refusal, fetch
@@ -19,7 +20,6 @@ from hpad.clock import SystemClock
 
 LISTEN = "HPAD_LISTEN"
 _SECONDS = 5.0
-_LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
 _ADVICE = {
     401: "authenticate with --token-file",
     403: "the cluster must allow you to `get` that path (a non-resource URL)",
@@ -132,8 +132,7 @@ def _url(args: argparse.Namespace) -> str:
     # Without a scheme, TLS follows from the settings of hpad on this machine, or from --cacert, which only TLS uses.
     by_environment = not args.address and bool(os.environ.get("HPAD_TLS_CERT_FILE"))
     tls = scheme == "https" if separator else by_environment or args.cacert is not None
-    host = address.rstrip("/").rpartition(":")[0] or address
-    if args.token_file is not None and not tls and host not in _LOOPBACK:
+    if args.token_file is not None and not tls and not names_loopback(f"//{address}"):
         raise WrongUse(f"--token-file: the token would cross the network unencrypted: write https://{address}")
     return f"{'https' if tls else 'http'}://{address.rstrip('/')}"
 

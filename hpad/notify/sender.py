@@ -14,11 +14,12 @@ import structlog
 from hpad.adapter import HIDING, AdapterError, Context, hide
 from hpad.adapter_http import HttpOptions, Request, Response, SecretRef, TlsOptions, first_line, read_secrets
 from hpad.adapter_http.exchange import Exchange
+from hpad.api.loopback import is_in_clear
 from hpad.api.secrets import Secrets
 from hpad.api.text import harmless
 from hpad.clock import Clock
 from hpad.notify.texts import Body, Notice, Sender, body, most_at_once
-from hpad.settings.notify import NotifyDestination, url_fault
+from hpad.settings.notify import IN_CLEAR, NotifyDestination, url_fault
 from hpad.telemetry.episode import Episode
 from hpad.telemetry.series import NotifySeries
 
@@ -185,8 +186,8 @@ class NoticeSender:
         file = self.destination.token_file
         if file is None:
             return {}
-        if not url.startswith("https:"):
-            raise RefusedError("token_file: a token is sent over https:// only", retry=False)
+        if is_in_clear(url):
+            raise RefusedError(f"token_file: {IN_CLEAR}", retry=False)
         token = (await read_secrets({"token_file": SecretRef(file=str(file))}))["token_file"]
         if any(character in token for character in "\r\n\0"):
             raise RefusedError(f"token_file: {file} has more than one line", retry=True)

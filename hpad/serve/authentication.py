@@ -14,7 +14,6 @@ import asyncio
 import functools
 import hashlib
 import hmac
-import ipaddress
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
@@ -24,6 +23,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
+from hpad.api.loopback import is_loopback
 from hpad.clock import Clock
 from hpad.kube import access, errors
 from hpad.kube.client import Client
@@ -195,7 +195,7 @@ REFUSAL: Final = (
 
 def all_loopback(addresses: Iterable[str]) -> bool:
     """Returns whether all addresses belong to the loopback device."""
-    return all(_is_loopback(address) for address in addresses)
+    return all(map(is_loopback, addresses))
 
 
 def is_local(hosts: Sequence[str]) -> bool:
@@ -204,11 +204,4 @@ def is_local(hosts: Sequence[str]) -> bool:
         return not hosts
     host = hosts[0].strip().lower()
     name = host.partition("]")[0][1:] if host.startswith("[") else host.partition(":")[0].removesuffix(".")
-    return name == "localhost" or name.endswith(".localhost") or _is_loopback(name)
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
+    return name.endswith(".localhost") or is_loopback(name)

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import msgspec
 
+from hpad.api.loopback import is_loopback
 from hpad.api.problem import Problem
 from hpad.engine.view import Tunables
 from hpad.settings import hpas as of_hpas
@@ -94,7 +95,7 @@ def serving_problems(serving: Serving, host: str) -> list[Problem]:
     if serving.private_key is not None and serving.certificate is None:
         found.append(Problem("certificate", "is missing: a private key needs its certificate"))
     tokens = serving.token_file is not None or serving.review
-    if tokens and serving.certificate is None and host not in ("127.0.0.1", "::1", "localhost"):
+    if tokens and serving.certificate is None and not is_loopback(host):
         field = "token_file" if serving.token_file is not None else "review"
         found.append(Problem(field, "tokens would cross the network unencrypted: set the certificate, too"))
     return found

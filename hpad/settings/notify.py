@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from hpad.api.loopback import is_in_clear
 from hpad.api.metadata import label_faults
 from hpad.api.problem import Invalid, Problem
 from hpad.api.text import shown
@@ -31,6 +32,7 @@ class NotifyCause(enum.StrEnum):
 SLACK: Final = "slack"
 CLOUDEVENTS: Final = "cloudevents"
 _CAUSES: Final = tuple(map(str, NotifyCause))
+IN_CLEAR: Final = "a token is sent over https:// only, or to this machine"
 _FORM: Final = "{form: slack, url_file: FILE} or {form: cloudevents, url: https://…}"
 
 
@@ -94,7 +96,8 @@ class NotifyDestination(msgspec.Struct, frozen=True, kw_only=True):
     url: Annotated[str, Setting(_url, "the address, if it is no secret; not with slack")] = ""
     url_file: Annotated[Path | None, Setting(_file, "a file that holds the address; read for each request")] = None
     token_file: Annotated[
-        Path | None, Setting(_file, "a file that holds a bearer token; read for each request; https only")
+        Path | None,
+        Setting(_file, "a file that holds a bearer token; read each time; sent over https, or to loopback"),
     ] = None
     ca: Annotated[Path | None, Setting(_file, "authorities (PEM) to trust in place of those of the machine")] = None
     causes: Annotated[
@@ -130,8 +133,8 @@ def _faults(found: NotifyDestination) -> Iterator[tuple[str, str]]:
         yield "url", "url: the address of a Slack webhook is a secret: write it into a file, and name that in url_file"
     elif bool(found.url) == (found.url_file is not None):
         yield "", f"give one of url and url_file: {_FORM}"
-    if found.token_file is not None and found.url.startswith("http:"):
-        yield "token_file", "token_file: a token is sent over https:// only"
+    if found.token_file is not None and is_in_clear(found.url):
+        yield "token_file", f"token_file: {IN_CLEAR}"
 
 
 @takes({"type": "object", "additionalProperties": _OF_DESTINATION.form})

@@ -220,15 +220,22 @@ async def test_an_endless_answer_is_not_read(post: Post) -> None:
     assert len(post.stub.requests) == 1
 
 
-async def test_the_certificate_is_verified_and_the_token_is_sent_over_tls_alone(post: Post, tmp_path: Path) -> None:
+async def test_the_certificate_is_verified_and_no_token_leaves_the_machine_without_tls(
+    post: Post, tmp_path: Path
+) -> None:
     authority, token = trustme.CA(), tmp_path / "token"
     token.write_text("t0k3n-of-ops\n")
     authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
-    plain = post.settings("cloudevents", token_file=str(token))
-    async with post.running(plain):
+    here, post.stub.url = post.stub.url, "http://events.example.com"
+    async with post.running(post.settings("cloudevents", token_file=str(token))):
         post.rescale()
         await post.counted(failed=1)
-        assert post.notices.troubles == ["messages to ops are not sent: token_file: a token is sent over https:// only"]
+        (trouble,) = post.notices.troubles
+        assert trouble.endswith(" token_file: a token is sent over https:// only, or to this machine")
+    post.stub.url = here
+    async with post.running(post.settings("cloudevents", token_file=str(token))):
+        post.rescale()
+        await post.counted(sent=1)
     found = []
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
@@ -238,12 +245,12 @@ async def test_the_certificate_is_verified_and_the_token_is_sent_over_tls_alone(
     async with serving(handle, tls=server_tls(authority)) as post.stub.url:
         async with post.running(post.settings("cloudevents", token_file=str(token))):
             post.rescale()
-            await post.counted(failed=2)
+            await post.counted(failed=2, sent=1)
             assert "certificate that is not trusted" in post.notices.troubles[0]
         trusting = post.settings("cloudevents", token_file=str(token), ca=str(tmp_path / "ca.crt"))
         async with post.running(trusting):
             post.rescale()
-            await post.counted(sent=1)
+            await post.counted(sent=2)
     assert found == ["Bearer t0k3n-of-ops"]
 
 

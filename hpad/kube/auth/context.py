@@ -6,7 +6,6 @@ and names, never file contents.
 """
 
 import contextlib
-import ipaddress
 import os
 import ssl
 import tempfile
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from hpad.api.loopback import names_loopback
 from hpad.api.text import shown
 from hpad.kube.auth import exec_plugin
 from hpad.kube.auth.credentials import ConfigError, Credentials
@@ -269,7 +269,7 @@ class KubeContext:
 def _is_in_clear(cluster: Mapping[str, Any]) -> bool:
     """Returns whether requests leave this machine without TLS, to the server or to a proxy."""
     server, proxy = cluster["server"], cluster.get("proxy-url")
-    return urlsplit(server).scheme == "http" and not all(map(is_loopback, (server, str(proxy or server))))
+    return urlsplit(server).scheme == "http" and not all(map(names_loopback, (server, str(proxy or server))))
 
 
 def _folder(entry: _Entry) -> Path:
@@ -302,17 +302,6 @@ def tls_context(configuration: Any) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def is_loopback(address: str) -> bool:
-    """Returns whether the host of a URL is this machine."""
-    try:
-        name = urlsplit(address).hostname or ""
-    except ValueError:
-        return False
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(name).is_loopback
-    return name == "localhost"
 
 
 def is_address(text: str) -> bool:

@@ -9,8 +9,9 @@ from urllib.request import getproxies, proxy_bypass
 
 import structlog
 
+from hpad.api.loopback import names_loopback
 from hpad.api.text import shown
-from hpad.kube.auth.context import REREAD_S, KubeContext, is_address, is_loopback, tls_context
+from hpad.kube.auth.context import REREAD_S, KubeContext, is_address, tls_context
 from hpad.kube.auth.credentials import ClusterConfig, ConfigError, Credentials, Identity
 from hpad.kube.auth.library import library
 
@@ -121,7 +122,7 @@ def _proxy(host: str, configured: str | None) -> str | None:
     """
     url = urlsplit(host)
     proxies: Mapping[str, str] = getproxies()
-    bypassed = is_loopback(host) or proxy_bypass(url.netloc)
+    bypassed = names_loopback(host) or proxy_bypass(url.netloc)
     field, chosen = (
         ("proxy-url", configured) if configured else ("proxy", None if bypassed else proxies.get(url.scheme))
     )
