@@ -18,14 +18,12 @@ from hpad.api.autoscaler import PREFIX
 from hpad.api.metadata import Key
 from hpad.api.problem import Place, Problem, invalid, path_of, required
 from hpad.api.selector import LabelSelector
-from hpad.cli import output
+from hpad.cli import check_budgets, output
 from hpad.engine import busy, controls
-from hpad.engine.annotations import PLAIN, AnnotationReader, missing_fields
-from hpad.engine.spec import compiled_spec
+from hpad.engine.annotations import PLAIN, missing_fields
 from hpad.manifests import autoscalers, documents, hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.keda.conversion import PLACEHOLDER
-from hpad.settings import hpas as hpas_section
 from hpad.settings.parsers import hint
 
 _EPILOG: Final = """\
@@ -52,8 +50,8 @@ StatefulSet, where it has no effect, a field of the spec that Kubernetes up to 1
 no label can match, a query of an Autoscaler that none of its metrics names, and a package that a source needs and this
 installation lacks: the one that runs hpad may have it.
 The exit status is 1 if there is an error; warnings do not change it. Last lines name HPAs with an External metric and
-no spec.behavior, whose replicas go on doubling on an empty queue, and budgets of replicas that the minima of the HPAs
-exceed.
+no spec.behavior, whose replicas go on doubling on an empty queue, and budgets that the minima of the HPAs exceed: those
+of cores by the requests in the pod templates of the targets, as far as these are among the files.
 """
 _ZERO: Final = (
     "where the feature gate HPAScaleToZero is on (by default from Kubernetes 1.37 on), check with --scale-to-zero, or"
@@ -145,7 +143,7 @@ def run(args: argparse.Namespace) -> int:
     if lacking:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         print(f"hpad: {lacking[0]}{more}: {_NO_BEHAVIOR}", file=sys.stderr)
-    for text in _short_budgets(configurations, found.values()):
+    for text in check_budgets.short(configurations, found.values(), read, args.namespace):
         print(f"hpad: {text}", file=sys.stderr)
     if skipped:
         print(f"hpad: skipped {output.counted(skipped, 'document')} of other kinds", file=sys.stderr)
@@ -224,27 +222,6 @@ def _budget_errors(
     if named is not None and budgets is not None and named[0] not in budgets:
         text = f"the configuration has no such budget{hint(named[0], tuple(budgets)) if budgets else ''}"
         yield invalid(_place(controls.BUDGET, value), named[0], text)
-
-
-def _short_budgets(configurations: Iterable[Document], found: Iterable[v2.HorizontalPodAutoscaler]) -> Iterator[str]:
-    """Yields a text for each budget of replicas that the minima of its HPAs exceed."""
-    for document in configurations:
-        own = AnnotationReader(defaults=hpas_section.defaults(_section(document, "hpas")))
-        named = [(budget[0], hpa) for hpa in found if (budget := own.budget(hpa)) is not None]
-        for each in _section(document, "budgets"):
-            sharing = [hpa for name, hpa in named if name == each.name and each.is_for(hpa.metadata.namespace)]
-            needed = sum([compiled_spec(hpa).min_replicas for hpa in sharing])
-            if each.replicas is not None and needed > each.replicas:
-                whole = f"the minima of {output.counted(len(sharing), 'HPA')} need {needed} replicas"
-                yield f"budget {each.name}: {whole}; it has {each.replicas}, and the HPAs keep their minima"
-
-
-def _section(document: Document, name: str) -> tuple[Any, ...]:
-    """Returns a section of a configuration, parsed; () where it has errors, which are reported as such."""
-    try:
-        return tuple(settings.TABLE[name].setting.parser(document.value[name]))
-    except (KeyError, ValueError):
-        return ()
 
 
 def _known_budgets(value: dict[str, Any]) -> list[str]:
