@@ -136,8 +136,9 @@ proposals.
 | `spec.selectionStrategy`: `LabelSelector` or `OwnerReference` | `hpad.io/pod-selection` | KEP-5325 |
 | `external.fallback` of a metric: `replicas`, `failureDurationSeconds` | `hpad.io/fallback: replicas:N` | KEP-5679 |
 
-The status has `fallbackStatus` and `firstFailureTime` of metrics with that fallback, and where the server counts
-generations of HPAs, as 1.37 does, `observedGeneration` in the status and in each condition.
+The status has `fallbackStatus` and `firstFailureTime` of metrics with that fallback; hpad counts from the latter if it
+remembers nothing of the HPA. Where the server counts generations of HPAs, as 1.37 does, the status and each condition
+have `observedGeneration`.
 """
 _SPARE = """## Spare replicas
 

@@ -131,7 +131,25 @@ def last_samples(view: View, proposals: Sequence[Proposal]) -> tuple[LastSample,
 
 
 def _known(view: View, index: int) -> LastSample:
-    return view.history.last_sample(_name(view, index))
+    """Returns what the history keeps of a metric; where it keeps nothing, since when the status says that it fails.
+
+    So the time of a fallback does not begin anew for an HPA that another controller has scaled before, or hpad without
+    a store (KEP-5679: firstFailureTime).
+    """
+    name = _name(view, index)
+    found = view.history.last_sample(name)
+    if found is NO_SAMPLE and (since := _reported_failure(view, index)) is not None:
+        return LastSample(name, failing_since=since)
+    return found
+
+
+def _reported_failure(view: View, index: int) -> datetime | None:
+    source = view.spec.metrics[index].spec.external
+    if source is None or source.fallback is None:
+        return None
+    statuses = [each.external for each in view.hpa.status.current_metrics or ()]
+    found = [each.first_failure_time for each in statuses if each is not None and each.metric == source.metric]
+    return next((min(time, view.now) for time in found if time is not None), None)
 
 
 def _name(view: View, index: int) -> str:

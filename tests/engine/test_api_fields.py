@@ -8,11 +8,12 @@ from support.engine import Workload, external, resource, series, used
 
 from hpad.api import older
 from hpad.api.decode import read
-from hpad.api.hpa import HorizontalPodAutoscaler, defaulted, from_builtins
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, defaulted, from_builtins
 from hpad.api.sample import AdapterError
 from hpad.api.validation import validate
 from hpad.engine import annotations
 from hpad.engine.annotations import AnnotationReader
+from hpad.engine.history import History
 
 DOWN = AdapterError("broker down")
 FALLBACK = {"replicas": 5, "failureDurationSeconds": 240}
@@ -116,6 +117,28 @@ def test_a_fallback_of_the_spec_stands_in_after_its_time_and_the_status_says_so(
     web.reconcile(series(70), after=15)
     assert (external_status(web).fallback_status, external_status(web).first_failure_time) == ("Normal", None)
     assert web.condition("ExternalMetricFallbackActive").status == "False"
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_the_time_of_a_fallback_goes_on_where_nothing_is_remembered_but_the_status(reported: bool) -> None:
+    """After 200 s the memory is lost, as if another controller had scaled the HPA; the fallback begins after 240 s."""
+    web = worker(with_fallback())
+    web.reconcile(series(30))
+    assert decided(web, [15, 200], DOWN) == [3, 3]
+    web.history = History()
+    if not reported:
+        web.hpa = msgspec.structs.replace(web.hpa, status=HorizontalPodAutoscalerStatus())
+    assert decided(web, [15, 25], DOWN) == [3, 5 if reported else 3]
+
+
+def test_a_time_of_failure_in_the_status_is_forgotten_once_the_metric_is_read() -> None:
+    web = worker(with_fallback())
+    web.reconcile(series(30))
+    assert decided(web, [15, 230], DOWN) == [3, 3]
+    failing, web.history = web.hpa, History()
+    web.reconcile(series(30), after=5)
+    web.hpa = failing  # a status that could not be written
+    assert decided(web, [15, 225], DOWN) == [3, 3]
 
 
 def test_a_fallback_waits_for_three_minutes_by_default() -> None:
