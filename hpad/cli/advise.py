@@ -69,7 +69,8 @@ advice, or null), "trust" {"level", "agreement", "text"}, "facts", "readings", "
 "trust", "before" and "after". Durations are in seconds.
 
 exit status: 0 success; 1 if nothing could be read; 2 for wrong use; 130 after Ctrl-C. With --check: 0 if no change is
-worse, 1 if one is, 3 if one cannot be judged (the model is not trusted, or there is no past) and none is worse"""
+worse, 1 if one is, 3 if one cannot be judged (the model is not trusted, there is no past, or the change adds or removes
+metrics) and none is worse"""
 
 
 def add_parser(commands: Any) -> None:

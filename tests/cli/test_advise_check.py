@@ -21,6 +21,7 @@ from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.reading import reading
 
 CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
+VALUE = {**CPU, "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "1"}}}
 MEMORY = {**CPU, "resource": {**CPU["resource"], "name": "memory"}}
 Check = Callable[[dict[str, Any]], tuple[int, str, str]]
 
@@ -110,8 +111,10 @@ def test_a_model_that_is_not_trusted_judges_nothing(check: Check, monkeypatch: p
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"metrics": [CPU, MEMORY]}, "it would read other metrics (memory)"),
-        ({"metrics": [MEMORY]}, "it would read other metrics (cpu, memory)"),
+        ({"metrics": [CPU, MEMORY]}, "it would add memory, and overload by other metrics is not comparable"),
+        ({"metrics": [MEMORY]}, "it would add memory and remove cpu, and overload "),
+        ({"metrics": [VALUE]}, "it would change the query or the kind of target of cpu, and overload "),
+        ({"metrics": [CPU, CPU]}, "it would read the same metric several times, and overload "),
     ],
 )
 def test_other_metrics_cannot_be_judged(check: Check, changed: dict[str, Any], says: str) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.engine.spec import CompiledMetric, compiled_spec
-from hpad.engine.words import percent
+from hpad.engine.words import names, percent
 from hpad.simulation.advice.assessment import AdviceOptions, Figures, Level, ModelTrust
 from hpad.simulation.advice.model import trust
 from hpad.simulation.advice.model.load_model import LoadModel
@@ -98,8 +98,7 @@ def _fitting(now: HorizontalPodAutoscaler, changed: HorizontalPodAutoscaler) -> 
     order = [next((index for index, each in enumerate(new) if _is_same(each, metric)), None) for metric in present]
     places = [index for index in order if index is not None]
     if len(places) != len(new) or len(new) != len(present) or len({*places}) != len(places):
-        names = ", ".join(sorted({each.label for each in (*present, *new) if not _in_both(each, present, new)}))
-        raise ValueError(f"it would read other metrics ({names}), and overload by these is not comparable")
+        raise ValueError(f"it would {_other_metrics(present, new)}, and overload by other metrics is not comparable")
     metrics = changed.spec.metrics or ()
     spec = msgspec.structs.replace(changed.spec, metrics=tuple(metrics[index] for index in places))
     return msgspec.structs.replace(changed, spec=spec)
@@ -109,8 +108,21 @@ def _is_same(one: CompiledMetric, other: CompiledMetric) -> bool:
     return (one.query, one.kind) == (other.query, other.kind)
 
 
-def _in_both(metric: CompiledMetric, *lists: Sequence[CompiledMetric]) -> bool:
-    return all(any(_is_same(metric, each) for each in metrics) for metrics in lists)
+def _other_metrics(present: Sequence[CompiledMetric], new: Sequence[CompiledMetric]) -> str:
+    """Returns what becomes of the metrics: "add memory and remove cpu"."""
+    added, removed = _not_in(present, new), _not_in(new, present)
+    parts = {
+        "change the query or the kind of target of": added & removed,
+        "add": added - removed,
+        "remove": removed - added,
+    }
+    said = [f"{what} {names(sorted(labels))}" for what, labels in parts.items() if labels]
+    return " and ".join(said) or "read the same metric several times"
+
+
+def _not_in(others: Sequence[CompiledMetric], metrics: Sequence[CompiledMetric]) -> set[str]:
+    """Returns the labels of the metrics that are not among the others."""
+    return {metric.label for metric in metrics if not any(_is_same(metric, each) for each in others)}
 
 
 def whole(run: Rerun) -> Figures:
