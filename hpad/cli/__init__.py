@@ -78,6 +78,8 @@ Source: kubernetes/kubernetes pull requests 90368 (1.19) and 124948 (1.31); CHAN
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status. `argv`: arguments without the program (default: the process's)."""
+    if argv is None:
+        program.collect_seldom()
     arguments = list(sys.argv[1:] if argv is None else argv)
     return program.run("hpad", lambda: _parse(arguments))
 

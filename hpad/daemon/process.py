@@ -12,7 +12,7 @@ import threading
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
@@ -209,27 +209,6 @@ class Notifier:
                 sent = sentence
                 self.notify(f"STATUS={sentence}")
             await clock.sleep(_STATUS_SECONDS)
-
-
-_YOUNG: Final = 20_000
-"""New objects, less those that were freed, between two searches among the new ones.
-
-While all goes well that is minutes. Errors with their tracebacks are the garbage that is left: each search finds it.
-"""
-_MIDDLE: Final = 5
-"""Searches among new objects between two among those that have survived one, as errors that are kept for a while do."""
-_ALL: Final = 10
-"""The same between two searches among all objects but those of `keep_all`."""
-
-
-def collect_seldom() -> None:
-    """Sets the thresholds of the garbage collector for a daemon: nearly everything is freed with its last reference.
-
-    The collector looks for objects that only refer to each other. hpad makes next to none of them, but keeps many
-    objects for each HPA: with Python's own thresholds the search takes a seventh of the CPU time at 2,000 HPAs, and
-    each search among all objects stops the event loop for as long as 100 ms.
-    """
-    gc.set_threshold(_YOUNG, _MIDDLE, _ALL)
 
 
 def keep_all() -> None:

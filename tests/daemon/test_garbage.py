@@ -4,6 +4,7 @@ import gc
 
 import pytest
 
+from hpad.cli import program
 from hpad.daemon import process
 
 
@@ -16,7 +17,7 @@ def restored():
 
 
 def test_ten_thousand_objects_cause_no_search():
-    process.collect_seldom()
+    program.collect_seldom()
     gc.collect()
     before = [each["collections"] for each in gc.get_stats()]
     kept = [[number] for number in range(10_000)]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hpad.lab.demo.style import Style
 
@@ -13,8 +13,7 @@ SECONDS_A_TICK = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300)
 NARROWEST_TICK = 8
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """Replicas and metric `at` seconds after the start; `reading` is in the metric's unit, None without a value."""
 
     at: float

@@ -2,12 +2,10 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 
-@dataclass(frozen=True)
-class Style:
+class Style(NamedTuple):
     """Adds ANSI colours to a text, or returns it unchanged if colour is off.
 
     Apply after cutting and padding, since the escape sequences have no width on the terminal.
