@@ -11,7 +11,7 @@ import msgspec
 from hpad.api import hpa, older, problem, quantity, validation
 from hpad.api import metadata as meta
 from hpad.api.quantity import QuantityError
-from hpad.lab.cluster import customs, errors, schemas
+from hpad.lab.cluster import customs, decoding, errors, schemas
 from hpad.lab.cluster.resources import EVENTS, EVENTS_V1, HPAS, Object, Resource
 
 _FILLED: Final = {"v1": hpa.with_minimum_and_metrics, "v2": hpa.defaulted}
@@ -88,7 +88,7 @@ def unknown_fields(resource: Resource, obj: Object) -> list[str]:
     """Returns the paths of the fields that the kind of an object, or of its scale, does not have."""
     schema = schemas.of_kind(str(obj["apiVersion"]), str(obj["kind"]))
     if schema is not None:
-        return list(schemas.unknown(schema, obj))
+        return decoding.unknown(schema, obj)
     return [] if resource.schema is None else customs.unknown(resource.schema, obj)
 
 

@@ -1,7 +1,8 @@
 """Checks objects against the Go types of their kinds, with the error messages of the API server."""
 
+import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -34,9 +35,59 @@ _NAMED: Final = {
 """String fields of an HPA with a named Go type, which error messages contain."""
 
 
+_Check = Callable[[Any], bool]
+"""Tells whether a value, which is not null, has a type and no unknown fields."""
+_SCALARS: Final = {"string": str, "bytes": str, "boolean": bool, "object": dict}
+
+
+def is_sound(schema: Schema, value: Any) -> bool:
+    """Returns whether all fields are known and have their types. Quick, since it makes no paths of fields."""
+    return _has_sound_fields(schema.name, value)
+
+
+def _has_sound_fields(schema: str, value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    checks = _checks(schema)
+    if not checks.keys() >= value.keys():
+        return False
+    return all(each is None or checks[name](each) for name, each in value.items())
+
+
+@functools.cache
+def _checks(schema: str) -> Mapping[str, _Check]:
+    """Returns the check of each field; made when first needed, since a type may contain itself."""
+    return {name: _check(each.type) for name, each in schemas.EVERYTHING[schema].fields.items()}
+
+
+def _check(kind: Type) -> _Check:
+    if kind.around:
+        return functools.partial(_has_sound_elements, kind, _check(kind.element))
+    if kind.name in _TIMES or kind.name == _QUANTITY:
+        return lambda value: next(_special(kind.name, value, ""), None) is None
+    schema = schemas.of_type(kind)
+    if schema is None:
+        return functools.partial(_is_scalar, kind.name)
+    return functools.partial(_has_sound_fields, schema.name) if schema.form is None else lambda _: True
+
+
+def _has_sound_elements(kind: Type, check: _Check, value: Any) -> bool:
+    elements = _elements(kind, value)
+    if elements is None:
+        return False
+    if len(kind.around) == len("[]") and kind.name in _SCALARS:
+        return {*map(type, elements)} <= {_SCALARS[kind.name], type(None)}
+    return all(each is None or check(each) for each in elements)
+
+
 def fault(schema: Schema, value: Mapping[str, Any]) -> str | None:
     """Returns the error of the first field with a wrong type, in the order of the document; None if all fit."""
-    return next(_faults(schema, value, ""), None)
+    return None if is_sound(schema, value) else next(_faults(schema, value, ""), None)
+
+
+def unknown(schema: Schema, value: Any) -> list[str]:
+    """Returns the paths of unknown fields in an object, as strict decoding reports them."""
+    return [] if is_sound(schema, value) else list(schemas.unknown(schema, value))
 
 
 def _faults(schema: Schema, value: Mapping[str, Any], path: str) -> Iterator[str]:
@@ -81,7 +132,7 @@ def _is_scalar(kind: str, value: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
     if kind == "double":
         return isinstance(value, int | float) and not isinstance(value, bool)
-    expected = {"string": str, "bytes": str, "boolean": bool, "object": dict}.get(kind)
+    expected = _SCALARS.get(kind)
     return expected is None or isinstance(value, expected)
 
 

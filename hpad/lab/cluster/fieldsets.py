@@ -4,6 +4,7 @@ A field is a path of steps as FieldsV1 writes them: `f:spec`, `f:containers`, `k
 decides which maps and lists are granular and which are atomic. In an unknown type maps are granular, lists atomic.
 """
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -37,7 +38,7 @@ class Changes:
 def compared(old: Mapping[str, Any] | None, new: Mapping[str, Any], subresource: str) -> Changes:
     """Compares two states of an object in one API version; `old` is None for a new object."""
     schema = schemas.of_kind(str(new.get("apiVersion", "")), str(new.get("kind", "")))
-    before = _empty(schema) if old is None else old
+    before = _empty(schema.name) if old is None and schema is not None else old or {}
     changes = Changes()
     was, now = ({"metadata": {}, **_ownable(each, subresource)} for each in (before, new))
     _compare((), was, now, _root(schema), changes)
@@ -114,22 +115,24 @@ def _root(schema: Schema | None) -> Field | None:
     return None if schema is None else Field(schemas.Type(schema.name), True, _PLAIN)
 
 
-def _empty(schema: Schema | None) -> dict[str, Any]:
+@functools.cache
+def _empty(schema: str) -> Mapping[str, Any]:
     """Returns a zero object: fields that are Go structs, not pointers, exist even when they were not sent."""
     found: dict[str, Any] = {}
-    for name, each in schema.fields.items() if schema else ():
+    for name, each in schemas.EVERYTHING[schema].fields.items():
         if not each.is_embedded:
             continue
         default = json.loads(each.flags.get("default", "null"))
         inner = schemas.of_type(each.type)
-        is_struct = inner is not None and inner.form is None
-        found[name] = _empty(inner) if default == {} and is_struct else None if default == {} else default
+        if default == {}:
+            default = _empty(inner.name) if inner is not None and inner.form is None else None
+        found[name] = default
     return found
 
 
 def _children(value: Any, kind: Field | None) -> dict[str, tuple[Any, Field | None]] | None:
     """Returns the fields inside a granular value and their types, by step; None for an atomic value."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return _parts(value, kind)
     if isinstance(value, list) and kind is not _UNTYPED and kind.type.around.startswith("[]"):
         element = Field(kind.type.element, False, _PLAIN)
@@ -174,10 +177,10 @@ def _compare(path: Path, old: Any, new: Any, kind: Field | None, changes: Change
     if old is new or old == new or (old is ABSENT and new is None):
         return
     if old is ABSENT:
-        changes.touched.update(_all(path, new, kind))
+        _add_all(changes.touched, path, new, kind)
         return
     if new is ABSENT:
-        changes.removed.update(_all(path, old, kind))
+        _add_all(changes.removed, path, old, kind)
         return
     after = _children(new, kind)
     before = _children(old if old is not None else type(new)(), kind)
@@ -189,11 +192,14 @@ def _compare(path: Path, old: Any, new: Any, kind: Field | None, changes: Change
         _compare((*path, step), was[0], now[0], now[1] or was[1], changes)
 
 
-def _all(path: Path, value: Any, kind: Field | None) -> Iterator[Path]:
-    """Yields a field and all fields in it."""
-    yield path
+def _add_all(found: set[Path], path: Path, value: Any, kind: Field | None) -> None:
+    """Adds a field and all fields in it."""
+    found.add(path)
     for step, (each, inner) in (_children(value, kind) or {}).items():
-        yield from _all((*path, step), each, inner)
+        if isinstance(each, dict | list):
+            _add_all(found, (*path, step), each, inner)
+        else:
+            found.add((*path, step))
 
 
 def _leaves(path: Path, value: Any, kind: Field | None) -> Iterator[Path]:

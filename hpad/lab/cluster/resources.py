@@ -225,10 +225,11 @@ class Registry:
 
 
 def copied(value: _Json) -> _Json:
-    """Returns a deep copy of plain JSON; `copy.deepcopy`, which takes anything, takes eight times as long."""
-    made: Any = value
-    if isinstance(value, dict):
-        made = {name: copied(each) for name, each in value.items()}
-    elif isinstance(value, list):
-        made = [copied(each) for each in value]
+    """Returns a deep copy of plain JSON; `copy.deepcopy`, which takes anything, takes many times as long."""
+    if not isinstance(value, dict | list):
+        return value
+    made: Any = value.copy()
+    for where, each in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(each, dict | list):  # asked here, since most values are neither
+            made[where] = copied(each)
     return made  # type: ignore[no-any-return]
