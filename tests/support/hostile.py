@@ -230,10 +230,11 @@ _TEXTS: Final[dict[str, str]] = {
 }
 
 
-def cases() -> Iterator[tuple[str, Objects]]:
-    """Yields the objects of each case, with its name."""
-    for name in _MAKERS:
-        yield name, case(name)
+def batches(size: int) -> Iterator[tuple[str, ...]]:
+    """Yields the names of all cases, so many at once."""
+    names = tuple(_MAKERS)
+    for first in range(0, len(names), size):
+        yield names[first : first + size]
 
 
 def case(name: str) -> Objects:

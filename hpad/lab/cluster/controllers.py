@@ -163,8 +163,8 @@ class Collector:
         """Removes an owner in foreground deletion once its last dependent is gone."""
         if self.writer.store.owned(uid):
             return
-        for resource, obj in self.writer.store.everything():
-            if resource.kind == kind and obj["metadata"]["uid"] == uid:
+        for resource, obj in self.writer.store.of_kind(kind):
+            if obj["metadata"]["uid"] == uid:
                 if FOREGROUND in (obj["metadata"].get("finalizers") or []):
                     self._finish(resource, key_of(obj))
                 return

@@ -1,7 +1,7 @@
 """The storage of the cluster: objects, one global revision, and a history of changes for watches."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hpad.lab.cluster import errors, revisions
@@ -61,6 +61,13 @@ class Store:
     def everything(self) -> list[tuple[Resource, Object]]:
         """Returns all objects with their resources."""
         return [(resource, obj) for resource, objects in self._objects.items() for obj in objects.values()]
+
+    def of_kind(self, kind: str) -> Iterator[tuple[Resource, Object]]:
+        """Yields all objects of a kind, of any group, with their resources. The store must not change meanwhile."""
+        for resource, objects in self._objects.items():
+            if resource.kind == kind:
+                for obj in objects.values():
+                    yield resource, obj
 
     def owned(self, uid: str) -> list[tuple[Resource, Object]]:
         """Returns all objects with an owner reference to this uid, and their resources."""
