@@ -313,11 +313,16 @@ def _bystander(random: Random, name: str, replicas: int, **options: Any) -> Case
     return Case(manifest=manifest, workload=_served(load, 0.1, first_replicas=replicas), scaled=False)
 
 
-def bystanders(seed: int) -> list[Case]:
-    """Returns workloads beside the HPAs, some with names that begin like theirs."""
+def bystanders(seed: int, hpas: Collection[str]) -> list[Case]:
+    """Returns workloads beside these HPAs, with names that begin like theirs, and a StatefulSet."""
     random = Random(f"{seed} bystanders")
-    names = {"shop/web-admin": 1, "shop/auth-proxy": 2, "staging/web": 1, "mail/smtp": 1}
-    found = [_bystander(random, name, replicas) for name, replicas in names.items()]
+    names = {
+        "shop/web-admin": ("web", 1),
+        "shop/auth-proxy": ("auth", 2),
+        "staging/web": ("web", 1),
+        "shop/checkout-admin": ("checkout", 1),
+    }
+    found = [_bystander(random, name, replicas) for name, (hpa, replicas) in names.items() if hpa in hpas]
     return [*found, _bystander(random, "shop/redis", 2, kind="StatefulSet")]
 
 

@@ -44,7 +44,7 @@ def serve(folder: Path, seed: int, names: Collection[str] = ()) -> Iterator[Week
     cases, begin = advice_seeds.cases(seed, names), last_monday()
     scrapes = advice_seeds_series.Scrapes(begin)
     runs = {name: case.run() for name, case in cases.items()}
-    around = [(case, case.run()) for case in advice_seeds.bystanders(seed)]
+    around = [(case, case.run()) for case in advice_seeds.bystanders(seed, cases)]
     text, manifests = folder / "week.om", folder / "hpas"
     with text.open("w") as file:
         advice_seeds_series.write(file, [*((cases[name], runs[name]) for name in cases), *around], scrapes, seed)

@@ -132,7 +132,8 @@ class Controller:
         if not self.recommended:
             self.recommended.append(current)
         self.recommended.append(wanted)
-        lowest = min(self._within(self.spec.up.window if self.spec.up else 0))
+        before = self.spec.up.window if self.spec.up else 0
+        lowest = min(self._within(before)) if before else wanted
         return min(max(current, lowest), max(self._within(self.spec.down.window)))
 
     def _within(self, window: int) -> list[int]:
