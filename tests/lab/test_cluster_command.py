@@ -1,4 +1,4 @@
-"""`hpad cluster` as a process: its output, its errors, and the end of its processes."""
+"""`hpad cluster`: its output, its errors, and, where it is a process, the end of its processes."""
 
 import asyncio
 import contextlib
@@ -10,10 +10,12 @@ import ssl
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from blockbuster import BlockBuster
+from support.commands import called
 
 pytestmark = pytest.mark.cluster
 
@@ -124,6 +126,18 @@ async def test_the_command_prints_its_kubeconfig_and_limits_and_runs_hpad(tmp_pa
     assert process.returncode == 0
 
 
+@pytest.fixture
+def ended(no_blocking_calls: BlockBuster) -> Callable[..., tuple[int, str]]:
+    """Runs a command that ends by itself, in this process; returns its exit status and standard error."""
+    no_blocking_calls.deactivate()  # it prints to a text in memory, and is alone on its loop
+
+    def run(*arguments: str) -> tuple[int, str]:
+        status, _, error = called("cluster", *arguments)
+        return status, error
+
+    return run
+
+
 def service(seconds: int, name: str = "web") -> str:
     labels = {"app": name}
     container = {"name": "app", "command": ["sleep", f"{seconds}{MARK}"]}
@@ -211,9 +225,9 @@ async def test_a_minimum_of_0_is_followed_with_the_gate(tmp_path, options, setti
                 await asyncio.sleep(0.1)
 
 
-async def test_a_minimum_of_0_without_the_gate_is_refused_with_what_to_do(tmp_path):
+def test_a_minimum_of_0_without_the_gate_is_refused_with_what_to_do(ended, tmp_path):
     (tmp_path / "web.yaml").write_text(ZERO)
-    status, error = await run_to_end("--pretend", str(tmp_path / "web.yaml"))
+    status, error = ended("--pretend", str(tmp_path / "web.yaml"))
     assert status == 1
     assert "spec.minReplicas: Invalid value: 0" in error
     assert error.endswith(
@@ -248,34 +262,27 @@ async def read_until(stream, text, seconds=AT_LAST):
     return content
 
 
-async def run_to_end(*arguments: str) -> tuple[int | None, str]:
-    """Runs a command that ends by itself; returns its exit status and standard error."""
-    async with asyncio.timeout(AT_LAST), command(*arguments) as process:
-        _, error = await process.communicate()
-    return process.returncode, error.decode()
-
-
 @pytest.mark.parametrize("arguments", [["--as", "joe", "--hpad"], ["--as", "joe", "--rbac"]])
-async def test_the_option_as_requires_rbac_and_hpad(arguments):
-    status, error = await run_to_end(*arguments)
+def test_the_option_as_requires_rbac_and_hpad(ended, arguments):
+    status, error = ended(*arguments)
     assert (status, "--as names hpad's user: it needs --hpad and --rbac" in error) == (2, True)
 
 
-async def test_the_option_config_requires_hpad(tmp_path):
-    status, error = await run_to_end("--config", str(tmp_path / "hpad.yaml"))
+def test_the_option_config_requires_hpad(ended, tmp_path):
+    status, error = ended("--config", str(tmp_path / "hpad.yaml"))
     assert (status, "--config has hpad's settings: it needs --hpad" in error) == (2, True)
 
 
 @pytest.mark.parametrize("port", ["x", "-1", "65536", "99999"])
-async def test_an_invalid_port_is_rejected(port):
-    status, error = await run_to_end(f"--port={port}")
+def test_an_invalid_port_is_rejected(ended, port):
+    status, error = ended(f"--port={port}")
     assert (status, f"{port!r} is not a whole number from 0 to 65535" in error) == (2, True)
 
 
-async def test_a_port_in_use_is_named():
+def test_a_port_in_use_is_named(ended):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        status, error = await run_to_end("--port", str(port))
+        status, error = ended("--port", str(port))
     assert status == 1
     assert error == f"hpad: the cluster cannot be started: another process listens on port {port} already\n"
 
@@ -289,19 +296,17 @@ async def test_a_port_in_use_is_named():
         ("- 1", "not an object"),
     ],
 )
-async def test_an_invalid_manifest_ends_the_command_with_the_reason(tmp_path, content, reason):
+def test_an_invalid_manifest_ends_the_command_with_the_reason(ended, tmp_path, content, reason):
     (tmp_path / "x.yaml").write_text(content)
-    async with command(str(tmp_path / "x.yaml")) as process:
-        _, error = await process.communicate()
-    assert process.returncode == 1
-    assert error.decode().startswith("hpad: ")
-    assert reason in error.decode()
+    status, error = ended(str(tmp_path / "x.yaml"))
+    assert status == 1
+    assert error.startswith("hpad: ")
+    assert reason in error
 
 
-async def test_a_foreign_kubeconfig_is_not_overwritten(tmp_path):
+def test_a_foreign_kubeconfig_is_not_overwritten(ended, tmp_path):
     (tmp_path / "config").write_text("kind: Config\n")
-    async with command("--kubeconfig", str(tmp_path / "config")) as process:
-        _, error = await process.communicate()
-    assert process.returncode == 1
-    assert "name another file" in error.decode()
+    status, error = ended("--kubeconfig", str(tmp_path / "config"))
+    assert status == 1
+    assert "name another file" in error
     assert (tmp_path / "config").read_text() == "kind: Config\n"
