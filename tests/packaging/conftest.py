@@ -27,7 +27,7 @@ def documents() -> Callable[[str], list[Json]]:
     """Returns a function that reads all documents of a YAML file; its path is relative to the root."""
 
     def read(path: str) -> list[Json]:
-        return list(yaml.safe_load_all((ROOT / path).read_text(encoding="utf-8")))
+        return list(yaml.load_all((ROOT / path).read_text(encoding="utf-8"), yaml.CSafeLoader))
 
     return read
 

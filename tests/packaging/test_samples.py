@@ -14,7 +14,7 @@ FOLDERS = ("hpas", "manifests", "autoscalers")
 
 def samples(folder: str) -> list[dict[str, Any]]:
     files = sorted((ROOT / "config" / folder).glob("*.yaml"))
-    return [document for path in files for document in yaml.safe_load_all(path.read_text("utf-8"))]
+    return [document for path in files for document in yaml.load_all(path.read_text("utf-8"), yaml.CSafeLoader)]
 
 
 def test_names_and_targets_of_samples_are_unique() -> None:

@@ -16,14 +16,14 @@ _RIGHTS = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "
 
 def documents(name: str) -> list[Json]:
     """Returns all objects of an overlay."""
-    return list(yaml.safe_load_all(FILES[name].read_text("utf-8")))
+    return list(yaml.load_all(FILES[name].read_text("utf-8"), yaml.CSafeLoader))
 
 
 def component(name: str) -> list[Json]:
     """Returns the objects that a component of config/rbac adds, in the namespace hpad."""
     folder = ROOT / "config" / "rbac" / name
-    listed = yaml.safe_load((folder / "kustomization.yaml").read_text("utf-8"))["resources"]
-    found = [each for file in listed for each in yaml.safe_load_all((folder / file).read_text("utf-8"))]
+    listed = yaml.load((folder / "kustomization.yaml").read_text("utf-8"), yaml.CSafeLoader)["resources"]
+    found = [each for file in listed for each in yaml.load_all((folder / file).read_text("utf-8"), yaml.CSafeLoader)]
     for each in found:
         if not each["kind"].startswith("Cluster"):
             each["metadata"]["namespace"] = "hpad"
