@@ -96,7 +96,7 @@ def test_an_hpa_without_a_fault_needs_no_reason(make: Callable[[], HpaPast]) -> 
         (queue_slow_by_its_age, "its past does not show what other settings would do (trust: poor)"),
         (
             window_short_between_jobs,
-            "3 changes were tried, and the best would not serve better: scale-down window 30 -> 600 s: "
+            "4 changes were tried, and the best would not serve better: scale-down window 30 -> 600 s: "
             "104 % more replica-hours, where the budget is 25 %",
         ),
     ],
