@@ -48,8 +48,9 @@ _FLAGS = (
     "--no-proxy-server",
     "--password-store=basic",
     "--force-color-profile=srgb",
-    # Else each window loads the list below its address bar, a page of its own, which takes longer than ours.
-    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup",
+    # Else each window loads the list below its address bar, a page of its own, which takes longer than ours; and a page
+    # that was left goes on.
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,BackForwardCache",
     "--remote-debugging-port=0",
     "--remote-debugging-address=127.0.0.1",
 )
@@ -64,7 +65,7 @@ def command() -> str | None:
 
 
 class Browser:
-    """A running browser. Within `async with`, its pages share a storage that no other one has."""
+    """A running browser, and its pages within `async with`. One page is kept for the next to use the browser."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
@@ -72,19 +73,31 @@ class Browser:
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._pages: dict[str, Page] = {}
         self._context = ""
+        self._kept: list[str] = []
 
     async def __aenter__(self) -> "Browser":
-        self._context = (await self.send("Target.createBrowserContext"))["browserContextId"]
+        contexts = (await self.send("Target.getBrowserContexts"))["browserContextIds"]
+        if not contexts:
+            contexts = [(await self.send("Target.createBrowserContext"))["browserContextId"]]
+        self._context = contexts[0]
+        self._kept = await self._targets()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.send("Target.disposeBrowserContext", {"browserContextId": self._context})
+        targets = await self._targets()
+        for page in [page for page in self._pages.values() if page.target in targets]:
+            # Its process is the most expensive part of a page.
+            await (page.leave() if page.target == targets[0] else page.close())
+
+    async def _targets(self) -> list[str]:
+        """Returns the ids of the open pages, always in one order."""
+        found = (await self.send("Target.getTargets"))["targetInfos"]
+        pages = [each for each in found if each["type"] == "page" and each.get("browserContextId") == self._context]
+        return sorted(each["targetId"] for each in pages)
 
     async def page(self, width: int = 1280, height: int = 800, *, dark: bool = False, **features: str) -> "Page":
         """Opens an empty page. `features` are media features such as `prefers_reduced_motion="reduce"`."""
-        target = (await self.send("Target.createTarget", {"url": "about:blank", "browserContextId": self._context}))[
-            "targetId"
-        ]
+        target = self._kept.pop() if self._kept else await self._created()
         session = (await self.send("Target.attachToTarget", {"targetId": target, "flatten": True}))["sessionId"]
         page = self._pages[session] = Page(self, session, target)
         for domain in ("Page", "Runtime", "Log"):
@@ -92,6 +105,10 @@ class Browser:
         await page.resize(width, height)
         await page.prefer(dark=dark, **features)
         return page
+
+    async def _created(self) -> str:
+        created = await self.send("Target.createTarget", {"url": "about:blank", "browserContextId": self._context})
+        return str(created["targetId"])
 
     async def send(self, method: str, parameters: Any = None, session: str | None = None) -> Any:
         """Calls a method and returns its result. Raises RuntimeError with the error of the browser."""
@@ -125,7 +142,7 @@ class Page:
     def __init__(self, browser: Browser, session: str, target: str) -> None:
         self._browser = browser
         self._session = session
-        self._target = target
+        self.target = target
         self.reported: list[str] = []
         self._expected: set[str] = set()
 
@@ -147,7 +164,13 @@ class Page:
         await self.until("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     async def close(self) -> None:
-        await self._browser.send("Target.closeTarget", {"targetId": self._target})
+        await self._browser.send("Target.closeTarget", {"targetId": self.target})
+
+    async def leave(self) -> None:
+        """Goes to an empty page, and forgets what the present one has stored. What a session emulates ends with it."""
+        await self.value("location.protocol === 'about:' || (localStorage.clear(), sessionStorage.clear())")
+        await self.point(-1, -1)
+        await self.send("Page.navigate", {"url": "about:blank"})
 
     async def value(self, expression: str) -> Any:
         """Evaluates JavaScript, which may be a promise, and returns its value as JSON. Raises AssertionError."""

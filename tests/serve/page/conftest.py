@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -33,6 +34,9 @@ SOURCES = (
         last_error_at=END - timedelta(seconds=4),
     ),
 )
+
+
+LOADED = "document.querySelector('main') && !document.querySelector('.loading')"
 
 
 class Site:
@@ -82,8 +86,15 @@ class Site:
         self.pages.append(page)
         await page.send("Page.addScriptToEvaluateOnNewDocument", {"source": before})
         await page.open(f"{url or self.server.url}/{hash_}")
-        await page.until("document.querySelector('main') && !document.querySelector('.loading')")
+        await page.until(LOADED)
         return page
+
+
+async def go(page: browser.Page, hash_: str) -> None:
+    """Goes to another address of the page, as a link does: that is quicker than to load it again."""
+    gone = "new Promise((gone) => {{ addEventListener('hashchange', gone, {{once: true}}); location.hash = {}; }})"
+    await page.value(f"{gone.format(json.dumps(hash_))}.then(() => 0)")
+    await page.until(LOADED)
 
 
 Opening = Callable[..., contextlib.AbstractAsyncContextManager[Site]]

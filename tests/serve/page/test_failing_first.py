@@ -13,7 +13,7 @@ from support.fleet import END, Fleet, Member
 
 from hpad.api.metadata import Key
 from hpad.api.sample import AdapterError, ExternalSample
-from tests.serve.page.conftest import Opening, Site
+from tests.serve.page.conftest import Opening, Site, go
 
 NAMES = ".row .title"
 DRAWN = "window.lists === 2 && document.querySelector('.row .title')"
@@ -139,32 +139,23 @@ async def visible(page: Any, selector: str, text: str) -> bool:
 
 
 @pytest.mark.parametrize("width", [1280, 1000, 400])
-async def test_the_cause_of_a_failure_is_in_sight(site: Site, width: int) -> None:
+async def test_cause_namespace_usage_and_target_are_in_sight(site: Site, width: int) -> None:
+    """The cause of a failure, the namespace of a target with another name than the HPA, and the usage of a metric."""
     page = await listed(site, width)
-    row = ".row[data-index='0']"
-    assert await page.text(f"{row} .title") == "sender"
-    assert await visible(page, f"{row} .sentence", "cannot decide: rabbitmq")
-    assert await visible(page, f"{row} .sentence", "connection refused")
-
-
-@pytest.mark.parametrize("width", [1280, 1000, 400])
-async def test_the_namespace_is_in_sight_beside_a_target_with_another_name(site: Site, width: int) -> None:
-    page = await listed(site, width)
-    assert await page.text(".row[data-index='3'] .title") == "frontend"
-    assert await visible(page, ".row[data-index='3'] .sub", "a-namespace")
-
-
-@pytest.mark.parametrize("width", [1280, 1000, 400])
-async def test_usage_and_target_of_a_metric_are_in_sight(site: Site, width: int) -> None:
-    page = await listed(site, width)
-    assert await visible(page, ".row[data-index='3'] .metric", "/ 60%")
+    failing, other = ".row[data-index='0']", ".row[data-index='3']"
+    assert await page.text(f"{failing} .title") == "sender"
+    assert await visible(page, f"{failing} .sentence", "cannot decide: rabbitmq")
+    assert await visible(page, f"{failing} .sentence", "connection refused")
+    assert await page.text(f"{other} .title") == "frontend"
+    assert await visible(page, f"{other} .sub", "a-namespace")
+    assert await visible(page, f"{other} .metric", "/ 60%")
 
 
 async def test_an_idle_hpa_at_its_minimum_is_in_order(site: Site) -> None:
     page = await listed(site)
     assert await page.value("document.querySelector('.row[data-index=\"4\"] .mark').dataset.state") == "ok"
     assert await page.texts(".row[data-index='4'] .badge") == []
-    page = await site.open("#/hpas/media/thumbnailer")
+    await go(page, "#/hpas/media/thumbnailer")
     await page.until("document.querySelector('.outlook')")
     assert await page.texts(".title .badge") == []
     assert await page.value("document.querySelector('[data-kind=blocked] .icon').dataset.icon") == "atMin"
@@ -197,8 +188,9 @@ async def test_causes_and_folds_have_no_finding_and_fit(opening: Opening, width:
     for key in fleet.members:
         fleet.live(key, END, 3, timedelta(seconds=15))
     async with opening(fleet) as site:
+        page = await site.open("#/sources", width, 900, dark=dark)
         for hash_, part in (("#/", ".causes button"), ("#/hpas/shop/one", ".fold")):
-            page = await site.open(hash_, width, 900, dark=dark)
+            await go(page, hash_)
             await page.until(f"document.querySelector('{part}')")
             assert await axe.findings(page) == []
             assert await page.value("document.documentElement.scrollWidth") <= width

@@ -10,7 +10,7 @@ from support.engine import Workload, external, series
 from support.fleet import END, Fleet, Member
 
 from hpad.api.hpa import AUTOSCALER, KIND, key_of
-from tests.serve.page.conftest import Opening, Site
+from tests.serve.page.conftest import Opening, Site, go
 
 NAMES = ".row .title"
 IN_SHADOW = {"hpad.io/mode": "shadow"}
@@ -63,7 +63,7 @@ async def test_the_page_of_an_autoscaler_has_its_own_decisions(site: Site) -> No
     await page.click(".decision-card .button")
     await page.until("!document.querySelector('.decision-card.past')")
     assert await page.text("h1") == "web\nAutoscaler"
-    page = await site.open("#/hpas/shop/web")
+    await go(page, "#/hpas/shop/web")
     await page.until("document.querySelector('.past-list a')")
     assert "4 → 6" in await page.text(".past-list a")
     assert await page.text("h1") == "web"
@@ -80,8 +80,9 @@ async def test_where_all_are_of_one_kind_no_row_says_so(opening: Opening) -> Non
 @pytest.mark.skipif(not axe.SCRIPT.exists(), reason=axe.ABSENT)
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (400, True)])
 async def test_both_kinds_have_no_finding_and_fit(site: Site, width: int, dark: bool) -> None:
+    page = await site.open("#/sources", width, 900, dark=dark)
     for hash_ in ("#/", "#/hpas/shop/web?kind=Autoscaler"):
-        page = await site.open(hash_, width, 900, dark=dark)
+        await go(page, hash_)
         await page.until("document.querySelector('.row, .cascade')")
         assert await axe.findings(page) == []
         assert await page.value("document.documentElement.scrollWidth") <= width

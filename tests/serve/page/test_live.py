@@ -18,7 +18,7 @@ OFTEN, SOON = HURRIED.format("setInterval"), HURRIED.format("setTimeout")
 
 
 def small() -> Fleet:
-    return fleet_cast.rich(0.2)
+    return fleet_cast.rich(0.05)
 
 
 @pytest.fixture
