@@ -3,7 +3,7 @@
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -62,6 +62,7 @@ _NO_BEHAVIOR: Final = (
     " minutes, also once the queue is empty: set one, such as {scaleDown: {stabilizationWindowSeconds: 60}}"
 )
 _MISPLACED: Final = "belongs into a file of its own, for `hpad run --config`: hpad ignores it among manifests"
+_FOREIGN_RULES: Final = "a configuration of prometheus-adapter; `hpad convert` makes a source of hpad of it"
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,8 @@ def _check(document: Document, given: _Given) -> Checked | None:
         return _only_errors(document, "", decode.read(document.value).errors)
     if "kind" in value or "apiVersion" in value:
         return None
+    if _is_of_prometheus_adapter(value):
+        return _only_errors(document, "", (Problem("", _FOREIGN_RULES),))
     if _may_be_configuration(document):
         unset = map(_unset, _placeholders(value))
         errors = (*_placed(document, (*document.faults, *unset)), *configuration_errors(document))
@@ -354,6 +357,15 @@ def _may_be_configuration(document: Document) -> bool:
     if not isinstance(document.value, dict) or document.index or document.file.endswith(".jsonl"):
         return False
     return not document.value.keys() & {"kind", "apiVersion", "spec"}
+
+
+def _is_of_prometheus_adapter(value: Mapping[str, Any]) -> bool:
+    """Returns whether an object without a kind holds rules of prometheus-adapter, and no setting of hpad."""
+    if value.keys() & settings.TABLE.keys():
+        return False
+    from hpad.manifests import prometheus_adapter  # imported late, since `hpad check` of HPAs alone must start fast
+
+    return prometheus_adapter.find(value) is not None
 
 
 def _only_errors(document: Document, subject: str, errors: tuple[Problem, ...]) -> Checked:

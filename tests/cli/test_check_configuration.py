@@ -228,3 +228,21 @@ def test_a_package_that_this_installation_lacks_is_a_warning(
     assert main(["check", "-o", "json", str(tmp_path / "hpad.yaml")]) == 0
     [warning] = json.loads(capsys.readouterr().out)["warnings"]
     assert (warning["field"], warning["message"], warning["line"]) == ("sources.events", text, 2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rules:\n- seriesQuery: http_requests_total\n  metricsQuery: sum(<<.Series>>)\nexternalRule: []\n",
+        "prometheus: {url: http://prometheus}\nrules: {default: true, external: []}\n",
+    ],
+    ids=["rules", "values of its chart"],
+)
+def test_configuration_of_prometheus_adapter_is_named_with_what_converts_it(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "adapter.yaml"
+    path.write_text(text)
+    assert main(["check", str(path)]) == 1
+    error = capsys.readouterr().out.splitlines()[0].partition(": ")[2]
+    assert error == "a configuration of prometheus-adapter; `hpad convert` makes a source of hpad of it"

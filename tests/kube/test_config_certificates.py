@@ -141,6 +141,6 @@ def test_an_error_names_the_unusable_certificate(tmp_path):
     path, https = tmp_path / "k", "https://127.0.0.1:1"
     (tmp_path / "ca.crt").write_text("nothing of the kind")
     message = refused(kubeconfig(path, server=https, cluster={"certificate-authority": "ca.crt"}))
-    assert "certificate authority cannot be used" in message
+    assert "authority (certificate-authority or certificate-authority-data) cannot be used" in message
     missing = kubeconfig(path, server=https, user={"token": SECRET}, cluster={"certificate-authority": "none.crt"})
     assert f"certificate-authority: {tmp_path / 'none.crt'}: no such file" in refused(missing)

@@ -295,7 +295,8 @@ def tls_context(configuration: Any) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
     except (ssl.SSLError, OSError) as error:
-        raise ConfigError(f"{configuration.host}: its certificate authority cannot be used: {error}") from None
+        field = "its certificate authority (certificate-authority or certificate-authority-data) cannot be used"
+        raise ConfigError(f"{configuration.host}: {field}: {error}") from None
     # Since Python 3.13 this flag is on by default: it refuses CAs without key identifiers, which Go accepts.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not configuration.verify_ssl:
