@@ -2,7 +2,7 @@
 
 The loads change at random, and the leader is killed, stopped in good order, and paused for longer than its lease. Every
 write that the API server takes is noted with the sum after it, which is never above the budget. Other seeds:
-HPAD_CRASH_SEEDS="1 2 3".
+HPAD_CRASH_SEEDS="1 2 3"; more faults: HPAD_EFFORT=5.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from e2e.test_election import holder, logged, process
 from e2e.test_shared_budget import AT_ONCE, sharing
+from support import environment
 
 from hpad.settings.hpas import SharedBudget
 
@@ -100,12 +101,14 @@ async def test_no_write_exceeds_the_budget_whichever_replica_leads(world: Any, t
         moving(first=True)
         await world.until(lambda: audit.counts["shop"] == AMOUNT - 3)
         await pair.start()
-        for signal, first in ((SIGKILL, False), (SIGTERM, True), (SIGSTOP, False), (SIGKILL, True)):
+        for signal, first in ((SIGKILL, False), (SIGTERM, True), (SIGSTOP, False)):
             moving(first)
             await asyncio.sleep(chance.uniform(0, 1.5))
             await pair.end_the_leader(signal)
             shop = AMOUNT - 3 if first else 1
             await world.until(lambda shop=shop: audit.counts["shop"] == shop and sum(audit.counts.values()) == AMOUNT)
+        moving(first=True)
+        await world.until(lambda: audit.counts["shop"] == AMOUNT - 3 and sum(audit.counts.values()) == AMOUNT)
         assert audit.counts == {"web": 1, "mail": 1, "shop": AMOUNT - 3, "batch": 1}
     assert max(audit.sums) == AMOUNT
 
@@ -118,7 +121,7 @@ async def test_no_write_exceeds_the_budget_while_reads_and_writes_of_scales_fail
         sharing(world, name, priority, behavior=AT_ONCE)
     audit = Audit(world)
     await world.hpad(budgets=(SharedBudget(name="gpu", replicas=AMOUNT),))
-    for _ in range(15):
+    for _ in range(10 * environment.EFFORT):
         for name in PRIORITIES:
             total = chance.choice((0, 300, LEAST, 2 * LEAST))
             world.load(name, lambda pods, total=total: min(1000, total // max(pods, 1)))
