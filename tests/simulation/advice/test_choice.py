@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from support import advice_cast
 from support.advice_cast import (
@@ -27,7 +28,8 @@ from support.engine import resource
 
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.assess import assess
-from hpad.simulation.advice.assessment import AdviceOptions, Assessment, HpaFault
+from hpad.simulation.advice.assessment import AdviceOptions, Assessment, Figures, HpaFault
+from hpad.simulation.advice.choosing import comparison
 from hpad.simulation.advice.past import HpaPast
 
 OPTIONS = AdviceOptions(Tunables())
@@ -196,3 +198,11 @@ def test_two_days_are_split_in_halves_and_one_day_is_not_checked() -> None:
     short = assessed(low_goal(30, days=0.9))
     assert short.advice is None
     assert short.unadvised == ""  # nothing is called a fault in less than a day, either
+
+
+@pytest.mark.parametrize(("flaps", "more"), [(2, False), (3, True)])
+def test_two_days_less_their_last_step_allow_two_flaps(flaps: int, more: bool) -> None:
+    before = Figures(
+        seconds=2 * 86_400 - 60, replica_seconds=1, above_goal=0, overloaded=0, rescales=0, flaps=0, lowest=1, highest=1
+    )
+    assert comparison.more_flaps(before, msgspec.structs.replace(before, flaps=flaps)) == more
