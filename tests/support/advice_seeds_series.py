@@ -167,6 +167,7 @@ class Pods:
         self._random = random
         self._revision = self._letters(9, _HASH_LETTERS)
         self._used = list(itertools.accumulate(run.used, initial=0.0))
+        self._uneven = 0.0
 
     def _letters(self, count: int, letters: str = _LETTERS) -> str:
         return "".join(self._random.choices(letters, k=count))
@@ -202,7 +203,7 @@ class Pods:
         self._usage(pod, f"{CADVISOR},{labels}", self._writer.times(CADVISOR_OFFSET, Span(begin + 5, end)))
 
     def _usage(self, pod: Pod, labels: str, times: list[int]) -> None:
-        weight = self._random.uniform(0.95, 1.05)
+        weight = self._weight()
         total = [self._seconds(pod, time - self._case.begin) * weight for time in times]
         name, group = "container_cpu_usage_seconds_total", ""
         if self._case.cgroups or self._case.target[0] == "StatefulSet":
@@ -218,6 +219,14 @@ class Pods:
             own = f'{{{labels},container="{self._case.workload.containers[0].name}"}}'
             heap = [round(self._run.heap[step] * weight) for step in steps]
             self._writer.write(f"container_memory_working_set_bytes{own}", heap, times)
+
+    def _weight(self) -> float:
+        """Returns what a pod uses of an even share: in pairs, the one up to 5 % more and the next as much less.
+
+        Pods are uneven, and use together what the run has as its load: the pods made last go first, so pairs last.
+        """
+        self._uneven = -self._uneven if self._uneven > 0 else self._random.uniform(0.0, 0.05)
+        return 1 + self._uneven
 
     def _seconds(self, pod: Pod, time: int) -> float:
         """Returns the CPU seconds that a pod used from its start to a time of the run."""

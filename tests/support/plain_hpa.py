@@ -31,12 +31,23 @@ class Reading(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """A metric target as a value per pod. `shared`: one value for all replicas, so that readiness does not count."""
+    """A metric target as a value per pod. `shared`: one value for all replicas, so that readiness does not count.
+
+    `request` of a pod, of a utilization: the controller compares whole percents of it, without their fraction.
+    Source: Kubernetes 1.36, metrics/utilization.go: GetResourceUtilizationRatio.
+    """
 
     name: str
     kind: str
     per_pod: float
     shared: bool
+    request: float = 0.0
+
+    def ratio(self, per_pod: float) -> float:
+        """Returns a value per pod as a part of the goal."""
+        if not self.request:
+            return per_pod / self.per_pod
+        return int(per_pod / self.request * 100 + 1e-9) / round(self.per_pod / self.request * 100)
 
     def proposal(self, reading: Reading, current: int) -> int | None:
         """Returns the count that this metric asks for, or None if it could not be read."""
@@ -45,10 +56,10 @@ class Goal(NamedTuple):
         if self.shared:
             total = reading.per_pod * current
             return current if abs(reading.per_pod / self.per_pod - 1) <= TOLERANCE else math.ceil(total / self.per_pod)
-        ratio = reading.per_pod / self.per_pod
+        ratio = self.ratio(reading.per_pod)
         if reading.unready and ratio > 1:
             everyone = reading.pods + reading.unready  # pods that are not ready yet count as idle
-            diluted = ratio * reading.pods / everyone
+            diluted = self.ratio(reading.per_pod * reading.pods / everyone)
             return current if diluted <= 1 + TOLERANCE else max(current, math.ceil(diluted * everyone))
         return current if abs(ratio - 1) <= TOLERANCE else math.ceil(ratio * reading.pods - 1e-9)
 
@@ -98,7 +109,7 @@ def _goal(metric: Mapping[str, Any], requests: Mapping[str, float]) -> Goal:
     name = source["name"] if "name" in source else source["metric"]["name"]
     target = source["target"]
     if target["type"] == "Utilization":
-        return Goal(name, metric["type"], target["averageUtilization"] / 100 * requests[name], False)
+        return Goal(name, metric["type"], target["averageUtilization"] / 100 * requests[name], False, requests[name])
     return Goal(name, metric["type"], quantity(target["averageValue"]), metric["type"] == "External")
 
 
