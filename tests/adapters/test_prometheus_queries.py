@@ -207,6 +207,13 @@ async def test_pods_without_a_value_are_absent_or_zero(prom: Client) -> None:
     assert answer.values["idle-1"].value == 0
 
 
+@pytest.mark.parametrize("query", [RATE.replace(" by (pod)", ""), RATE.replace("by (pod)", "by (namespace)")])
+async def test_a_query_that_drops_the_pod_is_told_so(prom: Client, query: str) -> None:
+    refused = await prom.answer(query, testing.pods_metric("rps", "app=web", namespace="shop"))
+    assert isinstance(refused, AdapterError)
+    assert refused.message.endswith('finds series without the label "pod": keep it in the query, as sum by (pod) does')
+
+
 @pytest.mark.parametrize(
     ("reduce", "expected"), [("sum", 2_009_000), ("max", 2_000_000), ("min", 9000), ("avg", 1_004_500)]
 )

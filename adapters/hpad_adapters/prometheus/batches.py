@@ -49,14 +49,15 @@ class Batch(msgspec.Struct, frozen=True):
     def answers(
         self, series: Iterable[samples.PrometheusSeries]
     ) -> Iterator[tuple[QueryEntry, Sequence[samples.SampleRow]]]:
-        """Yields each entry with its rows."""
+        """Yields each entry with its rows; one of pods without any has those that name no pod, so that it says so."""
         rows = self._indexed(series)
         for entry in self.entries:
             key = tuple(entry.exact[label] for label in self.apart)
             if entry.names is None:
                 yield entry, rows.get(key, ())
             else:
-                yield entry, [row for name in entry.names for row in rows.get((*key, name), ())]
+                own = [row for name in entry.names for row in rows.get((*key, name), ())]
+                yield entry, own or rows.get(("",) * (len(key) + 1), ())
 
     def _names(self) -> frozenset[str] | None:
         if self.entries[0].names is None:

@@ -175,7 +175,7 @@ def _pods(entry: QueryEntry, rows: Sequence[SampleRow], now: datetime) -> PodSam
         absent = (entry.names or frozenset()) - values.keys()
         values |= {pod: PodValue(0, now, span) for pod in absent}
     if not values:
-        raise _missing(entry)
+        raise _missing(entry, rows)
     return PodSample(values, min(value.timestamp for value in values.values()))
 
 
@@ -261,11 +261,15 @@ def _without_containers(entry: QueryEntry) -> AdapterError:
     )
 
 
-def _missing(entry: QueryEntry) -> AdapterError:
+def _missing(entry: QueryEntry, rows: Sequence[SampleRow] = ()) -> AdapterError:
+    """The error of a metric without values. `rows`: what was found where it needs a label of the pod."""
     labels = ", ".join(f'{label}="{value}"' for label, value in entry.exact.items())
     where = f" with {labels}" if labels else ""
+    found = "finds no series, or none with a number"
+    if rows and not any(row.labels.get(entry.item) for row in rows):
+        found = f'finds series without the label "{entry.item}": keep it in the query, as sum by ({entry.item}) does'
     return AdapterError(
-        f'no values for {entry.query.type} metric "{entry.query.name}"{where}: the query of {entry.recipe.origin} '
-        "finds no series, or none with a number",
+        f'no values for {entry.query.type} metric "{entry.query.name}"{where}: '
+        f"the query of {entry.recipe.origin} {found}",
         "spec",
     )
