@@ -13,6 +13,7 @@ import pytest
 from support import api_world
 from support.api_world import QUEUE, World, hpa, scaled_up
 from support.engine import Workload, series
+from support.environment import EFFORT
 
 from hpad.serve import listing, operations, parameters
 from hpad.serve.limits import CONNECTION_OPTIONS
@@ -20,7 +21,7 @@ from hpad.serve.operations import OPERATIONS, PREFIX
 
 DOCUMENT: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(operations.document()))
 SCHEMAS = DOCUMENT["components"]["schemas"]
-EXAMPLES = 8
+EXAMPLES = 3 * EFFORT
 """Random requests per operation and phase."""
 PATIENCE = 120
 """Seconds that a busy machine may need for an answer."""
