@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
-import pytest
 from kube.contract.test_process import Place, hpad, place, until
 from support import free_ports
 from support.commands import called
@@ -185,10 +184,9 @@ async def test_following_prints_new_decisions_and_ends_at_ctrl_c(place: Place, t
         assert (process.returncode, err) == (130, b"")
 
 
-@pytest.mark.parametrize("form", ["json", "yaml"])
-async def test_a_list_as_documents(place: Place, tmp_path: Path, form: str) -> None:
+async def test_a_list_as_documents(place: Place, tmp_path: Path) -> None:
     async with explaining(place, tmp_path / "log") as explain:
-        found = await explain.until("keep 2", "web", "--last=1", "-o", form)
-        read = msgspec.json.decode if form == "json" else msgspec.yaml.decode
-        [entry] = read(found.encode())["items"]
-        assert (entry["namespace"], entry["current"], entry["desired"]) == (place.api.namespace, 2, 2)
+        await explain.until("keep 2", "web")
+        for form, read in (("json", msgspec.json.decode), ("yaml", msgspec.yaml.decode)):
+            [entry] = read((await explain.text("web", "--last=1", "-o", form)).encode())["items"]
+            assert (entry["namespace"], entry["current"], entry["desired"]) == (place.api.namespace, 2, 2)
