@@ -24,11 +24,10 @@ class Unit(enum.Enum):
 
 def exact(milli: int, unit: Unit = Unit.COUNT) -> str:
     """Returns an amount in milli-units in full: "15", "0.5", "200m" (cores), "64Mi" (bytes)."""
-    amount = Fraction(milli, 1000)
-    for suffix, size in _scales(amount, unit):
-        scaled = amount / size
-        if (scaled * 1000).denominator == 1:
-            return _written(scaled, 3) + suffix
+    for suffix, size, parts in _scales(milli, 1000, unit):
+        thousandths, rest = divmod(milli * parts, size)
+        if not rest:
+            return _written(thousandths, 3, negative=milli < 0) + suffix
     raise AssertionError("an amount in milli-units has at most three decimals in the unit itself")
 
 
@@ -37,38 +36,57 @@ def rounded(milli: Fraction | int, beside: int = 0, unit: Unit = Unit.COUNT) -> 
 
     Digits before the point are never cut. Cores are written in the unit that `exact` takes for `beside`.
     """
-    amount, bound = Fraction(milli) / 1000, Fraction(beside, 1000)
-    suffix, size = next(_scales(bound if unit is Unit.CORES else amount, unit))
-    scaled, edge = amount / size, bound / size
-    for decimals in range(_decimals(scaled), _MOST_DECIMALS):
-        near = round(scaled, decimals)
-        if (near > edge, near < edge) == (scaled > edge, scaled < edge):
-            return _written(near, decimals) + suffix
-    return _written(scaled, _MOST_DECIMALS) + suffix
+    # All in integers: sentences and traces of each decision need amounts, and fractions are ten times slower.
+    above, below = milli.numerator, milli.denominator * 1000
+    suffix, size, parts = next(_scales(beside, 1000, unit) if unit is Unit.CORES else _scales(above, below, unit))
+    above, below, edge, edges = above * parts, below * size, beside * parts, 1000 * size
+    side = _sign(above * edges - edge * below)
+    for decimals in range(_decimals(above, below), _MOST_DECIMALS):
+        shift = 10**decimals
+        near = _nearest(above * shift, below)
+        if _sign(near * edges - edge * shift) == side:
+            return _written(near, decimals, negative=near < 0) + suffix
+    near = _nearest(above * 10**_MOST_DECIMALS, below)
+    return _written(near, _MOST_DECIMALS, negative=above < 0) + suffix
 
 
-def _scales(amount: Fraction, unit: Unit) -> Iterator[tuple[str, Fraction]]:
-    """Yields suffixes and their factors, from the largest that fits the amount down to the unit itself."""
-    if unit is Unit.CORES and 0 < abs(amount) < 1:
-        yield "m", Fraction(1, 1000)
-    for suffix, size in _BINARY if unit is Unit.BYTES else _DECIMAL:
-        if abs(amount) >= size:
-            yield suffix, Fraction(size)
-    yield "", Fraction(1)
+def _sign(number: int) -> int:
+    return (number > 0) - (number < 0)
 
 
-def _decimals(amount: Fraction) -> int:
-    """Returns the number of decimals that leaves three digits."""
-    size, decimals = abs(amount), _DIGITS - 1
-    while size >= 10 and decimals:
-        size, decimals = size / 10, decimals - 1
-    while 0 < size < 1 and decimals < _MOST_DECIMALS:
+def _nearest(dividend: int, divisor: int) -> int:
+    """Divides and rounds to the nearest integer, from the middle between two to the even one."""
+    found, rest = divmod(dividend, divisor)
+    return found + (2 * rest > divisor or (2 * rest == divisor and found % 2 == 1))
+
+
+def _scales(above: int, below: int, unit: Unit) -> Iterator[tuple[str, int, int]]:
+    """Yields suffixes and their factors, from the largest that fits the amount down to the unit itself.
+
+    The amount is a fraction, as each factor is: dividend and divisor.
+    """
+    size = abs(above)
+    if unit is Unit.CORES and 0 < size < below:
+        yield "m", 1, 1000
+    for suffix, factor in _BINARY if unit is Unit.BYTES else _DECIMAL:
+        if size >= factor * below:
+            yield suffix, factor, 1
+    yield "", 1, 1
+
+
+def _decimals(above: int, below: int) -> int:
+    """Returns the number of decimals that leaves three digits of a fraction."""
+    size, decimals = abs(above), _DIGITS - 1
+    while size >= 10 * below and decimals:
+        below, decimals = below * 10, decimals - 1
+    while 0 < size < below and decimals < _MOST_DECIMALS:
         size, decimals = size * 10, decimals + 1
     return decimals
 
 
-def _written(amount: Fraction, decimals: int) -> str:
-    digits = f"{round(abs(amount) * 10**decimals):0{decimals + 1}d}"
+def _written(number: int, decimals: int, *, negative: bool) -> str:
+    """Returns an integer with so many of its digits behind the point."""
+    digits = f"{abs(number):0{decimals + 1}d}"
     whole, part = digits[: len(digits) - decimals], digits[len(digits) - decimals :].rstrip("0")
-    sign = "-" if amount < 0 else ""
+    sign = "-" if negative else ""
     return f"{sign}{whole}.{part}" if part else f"{sign}{whole}"
