@@ -1,4 +1,4 @@
-"""The archive in a file keeps its limits: entries per HPA, age, and bytes at 5,000 HPAs."""
+"""The archive in a file keeps its limits: entries per HPA, age, and bytes at 1,000 HPAs."""
 
 import sqlite3
 from pathlib import Path
@@ -53,7 +53,7 @@ def fill(path: Path, limits: HistoryLimits, hpas: int, entries: int, *, size: in
 def test_a_large_file_is_swept_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a reader does not wait until hundreds of thousands of entries are deleted after a long pause."""
     path = tmp_path / "decisions.db"
-    fill(path, HistoryLimits(), 100, 12_000, size=10)
+    fill(path, HistoryLimits(), 20, 12_000, size=10)
     calls = []
 
     def sweep(connection: sqlite3.Connection, earliest: int, latest: int) -> bool:
@@ -64,18 +64,18 @@ def test_a_large_file_is_swept_in_parts(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(tables, "sweep", sweep)
     use(path, lambda archive: archive.sweep(11_990, FAR))
     assert calls == [True, True, False]
-    assert sum(len(numbers(path, Key("shop", f"web-{number}"))) for number in range(100)) == 12
+    assert sum(len(numbers(path, Key("shop", f"web-{number}"))) for number in range(20)) == 12
 
 
-def test_the_file_keeps_its_budget_at_5000_hpas_and_the_oldest_entries_go_first(tmp_path: Path) -> None:
-    path, limits = tmp_path / "decisions.db", HistoryLimits(disk=8 << 20)
-    dropped = fill(path, limits, 5000, 40_000, size=400)
+def test_the_file_keeps_its_budget_at_1000_hpas_and_the_oldest_entries_go_first(tmp_path: Path) -> None:
+    path, limits = tmp_path / "decisions.db", HistoryLimits(disk=2 << 20)
+    dropped = fill(path, limits, 1000, 10_000, size=400)
     assert path.stat().st_size <= limits.disk
     with sqlite3.connect(path) as database:
         ((count, oldest),) = database.execute("SELECT count(*), min(number) FROM steps").fetchall()
         assert database.execute("SELECT count(*), min(number) FROM readings").fetchall() == [(count, oldest)]
     database.close()
-    assert (count + dropped, oldest) == (40_000, 40_000 - count + 1)
+    assert (count + dropped, oldest) == (10_000, 10_000 - count + 1)
     assert count * 500 > limits.disk * 0.6
 
 

@@ -1,7 +1,7 @@
 """Archives of the decision history, for tests."""
 
 import functools
-import random
+import hashlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -30,7 +30,7 @@ def stretch(number: int, key: Key = WEB, *, ended: int | None = None, size: int 
     made.number, made.key = number, key
     made.began, made.ended = moment_of(number), moment_of(number + 1 if ended is None else ended)
     made.readings = [(made.began, (5, (number,)))]
-    made.unsaved = Stored(b"said-%d" % number, random.Random(number).randbytes(size))
+    made.unsaved = Stored(b"said-%d" % number, hashlib.shake_128(b"%d" % number).digest(size))
     return made
 
 
