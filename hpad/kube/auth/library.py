@@ -68,5 +68,6 @@ def _package(name: str, locations: list[str]) -> ModuleType:
 
 def _forget() -> dict[str, ModuleType]:
     """Removes the package from the imported modules; returns what was there."""
-    names = [name for name in sys.modules if name == _PACKAGE or name.startswith(f"{_PACKAGE}.")]
+    # Of a copy: another thread may be importing.
+    names = [name for name in list(sys.modules) if name == _PACKAGE or name.startswith(f"{_PACKAGE}.")]
     return {name: sys.modules.pop(name) for name in names}
