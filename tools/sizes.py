@@ -86,8 +86,8 @@ def classes(tree: ast.Module) -> Iterator[str]:
 
 
 def code_lines(text: str, tree: ast.Module) -> int:
-    each = text.splitlines()
-    lines = {number for number, line in enumerate(each, 1) if line.strip() and not line.lstrip().startswith("#")}
+    numbered = enumerate(text.splitlines(), 1)
+    lines = {number for number, line in numbered if line.strip() and not line.lstrip().startswith("#")}
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))

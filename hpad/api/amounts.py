@@ -85,7 +85,7 @@ def _decimals(above: int, below: int) -> int:
 
 
 def _written(number: int, decimals: int, *, negative: bool) -> str:
-    """Returns an integer with so many of its digits behind the point."""
+    """Returns a number of which the last `decimals` digits are behind the point, without zeros at its end."""
     digits = f"{abs(number):0{decimals + 1}d}"
     whole, part = digits[: len(digits) - decimals], digits[len(digits) - decimals :].rstrip("0")
     sign = "-" if negative else ""

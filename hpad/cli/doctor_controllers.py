@@ -123,7 +123,10 @@ async def _leads_since(client: Client, settings: Settings) -> str:
 
 
 async def _lease(client: Client, settings: Settings) -> Any:
-    """Returns the spec of the Lease of an hpad with these settings. Raises what a Lease that is none can raise."""
+    """Returns the spec of the Lease of an hpad with these settings.
+
+    Raises ApiError; for an answer that is no Lease MsgspecError, KeyError or TypeError.
+    """
     place, name = settings.election.namespace, settings.election.name
     path = f"/apis/coordination.k8s.io/v1/namespaces/{place}/leases/{name}"
     return msgspec.json.decode(await client.request("GET", path))["spec"]

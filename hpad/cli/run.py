@@ -14,7 +14,7 @@ from typing import Any, Final
 import structlog
 
 from hpad import settings as hpad_settings
-from hpad.cli import flags, program
+from hpad.cli import flags
 from hpad.clock import LoopClock
 from hpad.daemon import app, logs, process
 from hpad.daemon.logs import Writer
@@ -116,7 +116,6 @@ async def _serve(settings: Settings, read: Callable[[], Settings], files: Stamps
         stack.enter_context(process.StallDetector(daemon.telemetry.process.stalls.observe))
         notifying = asyncio.create_task(notifier.run(daemon.clock, daemon.ready, daemon.status))
         stack.callback(notifying.cancel)
-        program.collect_seldom()
         process.switch_threads_quickly()
         if not await process.run_until(stop, daemon.start()):
             return

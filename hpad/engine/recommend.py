@@ -133,8 +133,8 @@ def last_samples(view: View, proposals: Sequence[Proposal]) -> tuple[LastSample,
 def _known(view: View, index: int) -> LastSample:
     """Returns what the history keeps of a metric; where it keeps nothing, since when the status says that it fails.
 
-    So the time of a fallback does not begin anew for an HPA that another controller has scaled before, or hpad without
-    a store (KEP-5679: firstFailureTime).
+    The time of a fallback goes on after another controller, and after a restart without a store (KEP-5679:
+    firstFailureTime).
     """
     name = _name(view, index)
     found = view.history.last_sample(name)

@@ -211,7 +211,7 @@ async def test_pods_without_a_value_are_absent_or_zero(prom: Client) -> None:
 async def test_a_query_that_drops_the_pod_is_told_so(prom: Client, query: str) -> None:
     refused = await prom.answer(query, testing.pods_metric("rps", "app=web", namespace="shop"))
     assert isinstance(refused, AdapterError)
-    assert refused.message.endswith('finds series without the label "pod": keep it in the query, as sum by (pod) does')
+    assert refused.message.endswith('finds only series without the label "pod": keep it, as sum by (pod) does')
 
 
 @pytest.mark.parametrize(

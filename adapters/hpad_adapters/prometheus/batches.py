@@ -49,7 +49,7 @@ class Batch(msgspec.Struct, frozen=True):
     def answers(
         self, series: Iterable[samples.PrometheusSeries]
     ) -> Iterator[tuple[QueryEntry, Sequence[samples.SampleRow]]]:
-        """Yields each entry with its rows; one of pods without any has those that name no pod, so that it says so."""
+        """Yields each entry with its rows; to one of pods that has none, the rows without a pod, for its error."""
         rows = self._indexed(series)
         for entry in self.entries:
             key = tuple(entry.exact[label] for label in self.apart)

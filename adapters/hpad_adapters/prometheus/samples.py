@@ -262,12 +262,12 @@ def _without_containers(entry: QueryEntry) -> AdapterError:
 
 
 def _missing(entry: QueryEntry, rows: Sequence[SampleRow] = ()) -> AdapterError:
-    """The error of a metric without values. `rows`: what was found where it needs a label of the pod."""
+    """Returns the error of a metric without values. `rows`: what the query found, for a metric of pods."""
     labels = ", ".join(f'{label}="{value}"' for label, value in entry.exact.items())
     where = f" with {labels}" if labels else ""
     found = "finds no series, or none with a number"
     if rows and not any(row.labels.get(entry.item) for row in rows):
-        found = f'finds series without the label "{entry.item}": keep it in the query, as sum by ({entry.item}) does'
+        found = f'finds only series without the label "{entry.item}": keep it, as sum by ({entry.item}) does'
     return AdapterError(
         f'no values for {entry.query.type} metric "{entry.query.name}"{where}: '
         f"the query of {entry.recipe.origin} {found}",
