@@ -115,10 +115,10 @@ def parse(content: bytes, file: str, suffix: str = "") -> list[Document]:
 
 def _yaml(text: str, file: str) -> Iterator[Document]:
     try:
-        for node, value in yaml_reader.documents(text):
+        for node, repeated, value in yaml_reader.documents(text):
             if value is not None:
                 line = node.start_mark.line + 1
-                yield Document(file, 0, line, value, tuple(yaml_reader.duplicates(node)), node=node)
+                yield Document(file, 0, line, value, repeated, node=node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)

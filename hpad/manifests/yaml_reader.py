@@ -139,8 +139,10 @@ for _name, _pattern, _first in _SCALARS:
     Loader.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_pattern})\Z"), list(_first))
 
 
-def documents(text: str) -> Iterator[tuple[yaml.Node, Any]]:
-    """Yields the nodes and the value of each document.
+def documents(text: str) -> Iterator[tuple[yaml.Node, tuple[Problem, ...], Any]]:
+    """Yields the nodes of each document, an error for each field that occurs more than once, and its value.
+
+    The last occurrence of a field counts.
 
     Raises yaml.YAMLError at the first document that is invalid, or that exceeds a limit of `_check`.
     """
@@ -150,7 +152,9 @@ def documents(text: str) -> Iterator[tuple[yaml.Node, Any]]:
         while loader.check_node():
             node = loader.get_node()
             if node is not None:
-                yield node, _constructed(loader, node)
+                # Before the construction, which puts merged fields (<<) beside those that override them.
+                repeated = tuple(dict.fromkeys(_duplicates(node, "", set())))
+                yield node, repeated, _constructed(loader, node)
             next(checks, None)
     finally:
         loader.dispose()
@@ -161,11 +165,6 @@ def _constructed(loader: Loader, node: yaml.Node) -> Any:
         return loader.construct_document(node)
     except (AttributeError, LookupError, TypeError) as error:  # PyYAML raises these for a tag such as "!!int x"
         raise yaml.YAMLError("a tag does not fit its value") from error
-
-
-def duplicates(node: yaml.Node) -> Iterator[Problem]:
-    """Yields an error for each field that occurs more than once; the last occurrence counts."""
-    return iter(dict.fromkeys(_duplicates(node, "", set())))
 
 
 def _duplicates(node: yaml.Node, path: str, seen: set[int]) -> Iterator[Problem]:

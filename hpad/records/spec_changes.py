@@ -141,8 +141,8 @@ def _value(change: Change, text: str) -> Any:
         raise change.error(f"the value is not YAML: {getattr(error, 'problem', None) or error}") from None
     if len(found) != 1:
         raise change.error("the value is not one YAML value")
-    node, value = found[0]
-    for twice in yaml_reader.duplicates(node):
+    _, repeated, value = found[0]
+    for twice in repeated:
         raise change.error(str(twice))
     return value if change.annotation is None or value is None or isinstance(value, str) else text
 

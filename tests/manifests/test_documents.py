@@ -52,9 +52,11 @@ def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
     assert found.value == {"a": value, "b": 1}
 
 
-def test_anchors_and_merges() -> None:
-    [found] = parse("a: &x {k: 1}\nb: {<<: *x, l: 2}\n")
+@pytest.mark.parametrize("merged", ["<<: *x, l: 2", "l: 2, <<: *x"])
+def test_a_field_beside_a_merge_overrides_the_merged_one(merged: str) -> None:
+    [found] = parse(f"a: &x {{k: 1, l: 3}}\nb: {{{merged}}}\n")
     assert found.value["b"] == {"k": 1, "l": 2}
+    assert not found.faults
 
 
 @pytest.mark.parametrize(
