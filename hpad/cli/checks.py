@@ -41,8 +41,12 @@ LEVELS: Final = (OK, NOTE, WARNING, ERROR)
 _OLDEST_VERSION = (1, 23)
 """The first version of Kubernetes with autoscaling/v2."""
 _KIND = "kind"
-_NO_TLS = "WRONG_VERSION_NUMBER"
-"""OpenSSL's reason for an answer that is no TLS handshake."""
+_OF_TLS: Final = {
+    "WRONG_VERSION_NUMBER": "the server answers, but not by TLS: does its address need http:// or another port?",
+    "mismatch": "name the server as its certificate does, by its address or by tls-server-name in the kubeconfig",
+    "expired": "renew the certificate of the server; if it is valid, check the clock of this machine",
+}
+"""What to do, by a part of OpenSSL's text for a failed handshake."""
 _SKEW_TOLERATED, _SKEW_HARMFUL = timedelta(seconds=2), timedelta(seconds=30)
 """Windows, Leases and the age of metrics compare this machine's clock with timestamps of other machines."""
 _LISTED = 3
@@ -180,10 +184,11 @@ def _server_advice(client: Client, error: errors.ApiError) -> str:
         return f"the credentials are not accepted: check those in {client.config.source or 'the kubeconfig'}"
     if error.status == 404:
         return "autoscaling/v2 is missing there: hpad needs Kubernetes 1.23 or later"
-    if error.reason == "Certificate" and _NO_TLS in error.message:
-        return "the server answers, but not by TLS: does its address need http:// or another port?"
-    if error.reason == "Certificate":
-        return "the certificate-authority of the kubeconfig does not fit the server"
+    if error.reason == errors.CERTIFICATE:
+        advice = (do for text, do in _OF_TLS.items() if text in error.message)
+        return next(advice, "the certificate-authority of the kubeconfig does not fit the server")
+    if error.reason == errors.PROXY:
+        return "check the proxy-url of the kubeconfig, or HTTPS_PROXY and NO_PROXY without one"
     if error.status == 0:
         return f"check the address {client.config.server}, the network between, and whether the server runs"
     return "show the message to the administrator of the cluster"

@@ -19,6 +19,7 @@ UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What a decoder of msgspec raises for a body that is not the expected JSON; RecursionError for deep nesting."""
 CERTIFICATE = "Certificate"
 DISCONNECTED = "Disconnected"
+PROXY = "Proxy"
 STALE = "Stale"
 TIMEOUT = "Timeout"
 TOO_LARGE = "TooLarge"
@@ -207,10 +208,10 @@ def explained(server: str, error: Exception) -> tuple[str, str]:
     match error:
         case aiohttp.ClientConnectorCertificateError():
             return unreachable(server, error.certificate_error)
+        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
+            return PROXY, f"the proxy before {server} {_refusal_of_proxy(error)}"
         case aiohttp.ClientConnectorError():
             return unreachable(server, error.os_error)
-        case aiohttp.ClientHttpProxyError():
-            return "Proxy", f"the proxy before {server} answered {error.status} {error.message}"
         case aiohttp.ClientResponseError():
             return unreadable(
                 server, error.message.strip().splitlines()[0] if error.message.strip() else "not HTTP/1.1"
@@ -227,6 +228,12 @@ def explained(server: str, error: Exception) -> tuple[str, str]:
             return CERTIFICATE, f"{server}: the TLS connection was refused: {error.reason}"
         case _:
             return interrupted(server, error)
+
+
+def _refusal_of_proxy(error: aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError) -> str:
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"answered {error.status} {error.message}"
+    return f"cannot be reached: {_system_text(error.os_error)}"
 
 
 def unreachable(server: str, error: Exception) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -11,7 +12,9 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import trustme
 from aiohttp import web
+from support.scripted_server import says, serving
 
 from hpad import settings
 from hpad.adapter import AdapterError
@@ -510,6 +513,24 @@ async def test_a_server_without_tls(server: ApiServer, tmp_path: Path) -> None:
     finding = (await found(tmp_path, server.url.replace("http:", "https:")))[-1]
     assert (finding.check, finding.level) == ("server", "error")
     assert "http://" in finding.do
+
+
+async def test_a_certificate_for_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority, tls = trustme.CA(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("api.internal").configure_cert(tls)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    async with serving(says({}), tls=tls) as port:
+        finding = (await found(tmp_path, f"https://127.0.0.1:{port}"))[-1]
+    assert (finding.check, finding.level) == ("server", "error")
+    assert "tls-server-name" in finding.do
+
+
+async def test_an_unreachable_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    finding = (await found(tmp_path, "https://api.invalid"))[-1]
+    assert (finding.check, finding.level) == ("server", "error")
+    assert finding.do.startswith("check the proxy-url")
 
 
 async def test_an_unreachable_server(tmp_path: Path) -> None:

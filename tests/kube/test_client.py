@@ -284,6 +284,9 @@ async def test_a_proxy_of_the_configuration_is_used(clock):
         async with Client(config, clock) as client:
             assert await client.request("GET", PATH) == b"via"
     assert seen == [f"http://api.invalid{PATH}"]
+    async with Client(config, clock) as client:
+        error = await refused(client.request("GET", PATH))
+    assert error.message == "the proxy before http://api.invalid:80 cannot be reached: Connection refused"
 
 
 async def test_a_closed_client_stays_closed(script, clock):

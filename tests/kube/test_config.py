@@ -1,5 +1,6 @@
 """Finding the API server: kubeconfigs, valid and invalid ones, proxies, and the service account of a pod."""
 
+import json
 import os
 import subprocess
 import sys
@@ -58,6 +59,30 @@ def test_verification_of_tls_is_left_out_only_by_a_boolean(tmp_path, value):
 async def test_tls_is_verified_unless_the_cluster_says_otherwise(tmp_path, value):
     path = kubeconfig(tmp_path / "k", server="https://a", cluster={"insecure-skip-tls-verify": value})
     assert (await load(path)).ssl.check_hostname is (value is not True)
+
+
+@pytest.mark.parametrize("name", ["certificate-authority", "certificate-authority-data"])
+def test_an_authority_that_would_be_ignored_is_refused(tmp_path, name):
+    """As by kubectl. Source: client-go, transport/transport.go: TLSConfigFor."""
+    path = kubeconfig(tmp_path / "k", server="https://a", cluster={"insecure-skip-tls-verify": True, name: "x"})
+    assert f"the cluster 'c' has a {name}, which insecure-skip-tls-verify: true would ignore" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("section", "entry"),
+    [
+        ("contexts", {"name": "x", "context": {"cluster": "d"}}),
+        ("clusters", {"name": "c", "cluster": {"server": "https://b"}}),
+        ("users", {"name": "u", "user": {"token": SECRET}}),
+    ],
+)
+def test_a_name_that_two_entries_of_a_file_have_is_refused(tmp_path, section, entry):
+    """As by kubectl. Source: client-go, tools/clientcmd/api/v1/conversion.go."""
+    path = kubeconfig(tmp_path / "k")
+    content = json.loads((tmp_path / "k").read_text())
+    content[section].append(entry)
+    (tmp_path / "k").write_text(json.dumps(content))
+    assert refused(path) == f"{path}: several {section} have the name {entry['name']!r}: remove all but one"
 
 
 def test_a_file_without_content_is_refused(tmp_path):

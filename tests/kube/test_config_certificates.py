@@ -13,7 +13,13 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import NameOID
 from support.kubeconfigs import PATH, SECRET, encoded, kubeconfig, load, refused
 from support.scripted_server import Script, says, serving
@@ -41,7 +47,7 @@ async def test_client_certificates_and_a_private_authority_are_used(tmp_path, au
     script = Script()
     script.on("GET", PATH, says(b"known"))
     async with serving(script.handle, tls=server) as port:
-        url = f"https://127.0.0.1:{port}"
+        url = f"HTTPS://127.0.0.1:{port}"
         loaded = await load(kubeconfig(tmp_path / "k", server=url, user=user, cluster=trust))
         async with Client(loaded, clock) as client:
             assert await client.request("GET", PATH) == b"known"
@@ -137,10 +143,18 @@ def test_a_plugin_is_not_run_beside_a_client_certificate(tmp_path, authority):
     assert "missing cannot be run" in refused(alone), "a certificate without a key is no credential"
 
 
-def test_an_error_names_the_unusable_certificate(tmp_path):
+def test_an_error_names_the_unusable_certificate(tmp_path, authority):
     path, https = tmp_path / "k", "https://127.0.0.1:1"
     (tmp_path / "ca.crt").write_text("nothing of the kind")
     message = refused(kubeconfig(path, server=https, cluster={"certificate-authority": "ca.crt"}))
     assert "authority (certificate-authority or certificate-authority-data) cannot be used" in message
+    mine = authority.issue_cert("hpad@example.org")
+    certificate = {"client-certificate-data": encoded(mine.cert_chain_pems[0])}
+    assert "; there is no client-key" in refused(kubeconfig(path, server=https, user=certificate))
+    locked = load_pem_private_key(mine.private_key_pem.bytes(), None).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(SECRET.encode())
+    )
+    key = {"client-key-data": base64.b64encode(locked).decode()}
+    assert "the client key is encrypted" in refused(kubeconfig(path, server=https, user=certificate | key))
     missing = kubeconfig(path, server=https, user={"token": SECRET}, cluster={"certificate-authority": "none.crt"})
     assert f"certificate-authority: {tmp_path / 'none.crt'}: no such file" in refused(missing)

@@ -9,6 +9,7 @@ import contextlib
 import os
 import ssl
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,10 +28,8 @@ REREAD_S = 60.0
 """Seconds between two readings of tokens and certificates in files, as in client-go (transport/token_source.go)."""
 _TIMEOUT_S = 60.0  # for an exec plugin
 _ANONYMOUS = "hpad:anonymous"
-_TLS_FIELDS = (
-    *("certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify"),
-    *("client-certificate", "client-certificate-data"),
-)
+_AUTHORITY = ("certificate-authority", "certificate-authority-data")
+_TLS_FIELDS = (*_AUTHORITY, "insecure-skip-tls-verify", "client-certificate", "client-certificate-data")
 _FILE_FIELDS = {
     "certificate-authority": "certificate-authority-data",
     "client-certificate": "client-certificate-data",
@@ -104,9 +103,14 @@ class KubeContext:
             self.tls.load_verify_locations(configuration.ssl_ca_cert)
         if configuration.cert_file:
             try:
-                self.tls.load_cert_chain(configuration.cert_file, configuration.key_file)
+                self.tls.load_cert_chain(configuration.cert_file, configuration.key_file, self._refuse_encrypted_key)
             except (ssl.SSLError, OSError) as error:
-                self._fail(f"the client certificate cannot be used: {error}")
+                hint = "" if configuration.key_file else "; there is no client-key"
+                self._fail(f"the client certificate cannot be used: {error}{hint}")
+
+    def _refuse_encrypted_key(self) -> NoReturn:
+        """Fails in place of OpenSSL's question for the password, which would wait for an answer on the terminal."""
+        self._fail("the client key is encrypted, and a kubeconfig holds no password for it: write the key without one")
 
     def _loader(self, folder: str) -> Any:
         """Returns the loader of kubernetes_asyncio for this context, after checks with better errors than its own."""
@@ -124,6 +128,8 @@ class KubeContext:
             mark = getattr(error, "problem_mark", None)
             line = f", line {mark.line + 1}" if mark is not None else ""
             raise ConfigError(f"{', '.join(self.files)}: not a kubeconfig{line}") from None
+        for file, content in merger.config_files.items():
+            _refuse_repeated_names(file, content)
         merged: Any = merger.config
         # The merger lets the last file win; in client-go the first one does (clientcmd/loader.go: Load).
         current = (each.get("current-context") for each in merger.config_files.values())
@@ -207,13 +213,22 @@ class KubeContext:
                 f"the cluster {shown(cluster.name)} has the server {shown(configured)}, which is "
                 "not an address such as https://10.0.0.1:6443"
             )
-        return address
+        scheme, separator, rest = address.partition("://")
+        return f"{scheme.lower()}{separator}{rest}"  # the loader knows "https" in small letters alone
 
     def _check_cluster(self, cluster: _Entry) -> None:
-        """Refuses text in place of a boolean: the loader takes the text "false" for true."""
-        if not isinstance(cluster.content.get("insecure-skip-tls-verify", False), bool):
+        """Refuses text in place of a boolean, which the loader takes for true, and an authority that would not count.
+
+        Source: client-go, transport/transport.go: TLSConfigFor.
+        """
+        insecure = cluster.content.get("insecure-skip-tls-verify", False)
+        if not isinstance(insecure, bool):
             problem = "has an insecure-skip-tls-verify that is neither true nor false"
             self._fail(f"the cluster {shown(cluster.name)} {problem}")
+        for name in _AUTHORITY if insecure else ():
+            if cluster.content.get(name):
+                problem = f"has a {name}, which insecure-skip-tls-verify: true would ignore: remove one of them"
+                self._fail(f"the cluster {shown(cluster.name)} {problem}")
 
     def _check_user(self, user: _Entry) -> None:
         """Refuses fields that the loader ignores, and auth-providers."""
@@ -280,6 +295,18 @@ def _folder(entry: _Entry) -> Path:
 def _has_content(file: str) -> bool:
     """Returns whether a kubeconfig is more than empty, as kubectl allows it. Raises OSError and yaml.YAMLError."""
     return yaml.safe_load(Path(file).read_bytes()) is not None
+
+
+def _refuse_repeated_names(file: str, content: Mapping[str, Any]) -> None:
+    """Raises ConfigError for a name that two entries of a file have; among files, that of the first one counts.
+
+    Source: client-go, tools/clientcmd/api/v1/conversion.go: Convert_Slice_v1_NamedContext_To_Map.
+    """
+    for section in ("contexts", "clusters", "users"):
+        named = (entry for entry in content.get(section) or () if isinstance(entry, dict))
+        names = Counter(str(entry.get("name")) for entry in named)
+        for name in (name for name, count in names.items() if count > 1):
+            raise ConfigError(f"{file}: several {section} have the name {shown(name)}: remove all but one")
 
 
 def _read_token(path: Path) -> str:
