@@ -246,6 +246,16 @@ async def test_missing_statistics_are_not_a_rate(stub, rabbit, statistics, error
         assert error_text in answer.message
 
 
+@pytest.mark.parametrize(("mode", "event"), [("publish_rate", "publish"), ("ack_rate", "ack")])
+async def test_a_rate_is_a_number_although_nothing_is_delivered(stub, rabbit, mode, event):
+    """As while no worker runs: what is published has to wake one."""
+    rates = {f"{event}_details": {"avg_rate": 2.5}, "deliver_get_details": {"avg_rate": 0.0}}
+    stub.answers(json.dumps({"name": "a", **COUNTS, "message_stats": rates}))
+    [answer] = await adapter(stub.url, rabbit).answer([testing.external("it", f"queue=a,mode={mode}")])
+    assert isinstance(answer, ExternalSample)
+    assert answer.values == (2_500,)
+
+
 async def test_smoothing_gives_the_newest_rate_its_weight(stub, rabbit):
     """0, 0 and then 10 a second: by hand, 0 + 0.3 * (0 - 0) = 0, 0 + 0.3 * (10 - 0) = 3."""
     points = [{"sample": sample, "timestamp": at * 1000} for sample, at in ((50, 15), (0, 10), (0, 5), (0, 0))]

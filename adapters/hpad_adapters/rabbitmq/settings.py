@@ -65,9 +65,9 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
     page_size, max_queues: of a list. More queues than max_queues are an error, because a part would be a wrong number.
     on_missing_queue: a queue that does not exist, or a pattern without a match, is an error, so that replicas are held
         or a fallback applies, or zero. A field that the broker does not report is an error in any case.
-    on_stalled: the value of rates and drain_time while messages wait and none is delivered: no value, so that nothing
-        is scaled down ("hold"), or a value that scales up ("up": as if the backlog came in each second; drain_time as
-        if one message was delivered per rate_window).
+    on_stalled: the value of drain_time and of rates that are 0 while messages wait and none is delivered: no value, so
+        that nothing is scaled down ("hold"), or a value that scales up ("up": as if the backlog came in each second;
+        drain_time as if one message was delivered per rate_window).
     rate_window: the time over which a rate is averaged, 5s to 10m; smoothing: the weight of the newest five seconds
         (0 to 1) in an exponential moving average, 0 for a plain average.
     headers: sent with each request; a value may be {file: …} or {env: …}.

@@ -191,7 +191,7 @@ class Values:
         event = _RATES.get(mode, _RATES[_DELIVERY])
         delivered, rate = self._rate(queue, _RATES[_DELIVERY]), self._rate(queue, event)
         # If the broker keeps rates, an absent rate means that no event ever happened.
-        if backlog and not delivered and any(self._rate(queue, each) is not None for each in _RATES.values()):
+        if backlog and not (delivered or rate) and any(self._rate(queue, each) is not None for each in _RATES.values()):
             return self._stalled(query, queue, backlog, where)
         if rate is None:
             _require_rates(queue, where)
@@ -213,7 +213,7 @@ class Values:
         self._log.warning("more workers do not help", reason=text)
 
     def _stalled(self, query: QueueQuery, queue: RabbitmqQueue, backlog: float, where: str) -> float:
-        """Returns the value while messages wait and none is delivered."""
+        """Returns the value of a rate of zero while messages wait and none is delivered."""
         # A rate of zero would scale the consumers down while the backlog grows.
         if query.on_stalled == "up":
             return backlog * self._span.total_seconds() if query.mode == "drain_time" else backlog
