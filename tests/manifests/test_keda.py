@@ -147,12 +147,13 @@ def test_memory_of_a_container_in_the_older_form() -> None:
             "20",
         ),
         ({"host": "amqp://rabbitmq/prod"}, {"queue": "orders", "mode": "ready", "vhost": "prod"}, "20"),
+        ({"host": "amqp://rabbitmq/a/b"}, {"queue": "orders", "mode": "ready", "vhost": "a/b"}, "20"),
     ],
 )
 def test_a_trigger_of_rabbitmq_becomes_the_same_query(
     changed: dict[str, str], query: dict[str, Any], value: str
 ) -> None:
-    found = converted(trigger("rabbitmq", RABBITMQ | changed))
+    found = converted(trigger("rabbitmq", RABBITMQ | changed), minReplicaCount=1)
     assert only_source(found)[1] == query
     assert hpa_of(found)["spec"]["metrics"] == [
         {
@@ -163,6 +164,44 @@ def test_a_trigger_of_rabbitmq_becomes_the_same_query(
             },
         }
     ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "activation"),
+    [
+        ("QueueLength", None),
+        ("MessageRate", "=3,shop-worker-s0-rabbitmq-waiting=3"),
+        ("DeliverGetRate", None),
+        ("ExpectedQueueConsumptionTime", "=3"),
+    ],
+)
+def test_a_target_that_may_sleep_stays_awake_while_messages_wait(mode: str, activation: str | None) -> None:
+    metadata = RABBITMQ | {"mode": mode, "activationValue": "3", "excludeUnacknowledged": "true"}
+    found = converted(trigger("rabbitmq", metadata, metricType="Value"))
+    assert len(found.sources) == len(hpa_of(found)["spec"]["metrics"]) == (1 if activation is None else 2)
+    if activation is not None:
+        waiting = {"queue": "orders", "mode": "messages", "include_unacked": False, "vhost": "/"}
+        assert found.sources[1].query == waiting
+        [_, metric] = hpa_of(found)["spec"]["metrics"]
+        assert metric["external"]["target"] == {"type": "AverageValue", "averageValue": "1G"}
+        assert hpa_of(found)["metadata"]["annotations"]["hpad.io/activation"] == f"shop-worker-s0-rabbitmq{activation}"
+
+
+@pytest.mark.parametrize(
+    ("changed", "field", "text"),
+    [
+        ({"host": "amqp://monitor:pass#20@rabbit:5672/"}, "host", "characters such as # in the user or the password"),
+        ({"host": "BROKER_URL"}, "host", "hostFromEnv names a variable"),
+        ({"mode": "queueLength"}, "mode", "must be one of QueueLength, MessageRate"),
+    ],
+)
+def test_the_error_of_a_trigger_says_what_would_be_right(changed: dict[str, str], field: str, text: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        converted(trigger("rabbitmq", RABBITMQ | changed))
+    [problem] = caught.value.problems
+    assert problem.path == f"spec.triggers[0].metadata.{field}"
+    assert text in str(problem)
+    assert "pass#20" not in str(problem)
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,43 @@ def test_a_variable_that_is_not_known_is_a_loss(container: dict[str, Any], known
     assert fields == ([] if known else ["spec.triggers[0].metadata.hostFromEnv"])
 
 
+SECRET = {"valueFrom": {"secretKeyRef": {"name": "rabbit", "key": "x"}}}
+PARTS = [{"name": "HOST", "value": "rabbit"}, {"name": "SECRET", **SECRET}, {"name": "PRICE", "value": "$$(HOST)"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "told"),
+    [
+        ("http://worker:$(SECRET)@$(HOST):15672/prod", {"url": "http://rabbit:15672", "username": "worker"}, ""),
+        (
+            "http://$(SECRET):pw@$(HOST)/",
+            {"url": "http://rabbit:15672", "username": "REPLACE-ME"},
+            'REPLACE-ME stands for what key "x" of Secret shop/rabbit holds',
+        ),
+        ("amqp://$(PRICE)/prod", {"url": "amqp://$(HOST):5672", "source": "amqp"}, ""),
+        ("http://$(LATER)/", {"url": "http://REPLACE-ME:15672"}, 'REPLACE-ME stands for what the variable "LATER"'),
+        ("$(SECRET)prod", {"url": "http://REPLACE-ME:15672"}, 'with key "x" of Secret shop/rabbit, holds it'),
+        ("$(SECRET)", {"url": "http://REPLACE-ME:15672"}, 'over: key "x" of Secret shop/rabbit holds it'),
+        ("http://rabbit:$(SECRET)/", {"url": "http://REPLACE-ME:15672"}, "holds it: write the host into the source"),
+    ],
+)
+def test_a_variable_may_be_made_of_those_before_it(text: str, expected: dict[str, str], told: str) -> None:
+    env = [{"name": "BROKER", "value": "of no use"}, *PARTS, {"name": "BROKER", "value": text}]
+    env.append({"name": "LATER", "value": "late"})
+    used = scaled(trigger("rabbitmq", {"queueName": "orders", "hostFromEnv": "BROKER"}))
+    found = scaledobject.convert(used, None, authentication.collect([deployment({"name": "app", "env": env})]))
+    assert settings(found).items() >= expected.items()
+    assert lost(found) == [] if not told else told in "\n".join(lost(found))
+
+
+def test_variables_that_grow_without_end_are_not_known() -> None:
+    env = [{"name": "V0", "value": "http://rabbit/"}]
+    env += [{"name": f"V{number}", "value": f"$(V{number - 1})" * 2} for number in range(1, 1500)]
+    used = scaled(trigger("rabbitmq", {"queueName": "orders", "hostFromEnv": "V1499"}))
+    found = scaledobject.convert(used, None, authentication.collect([deployment({"name": "app", "env": env})]))
+    assert settings(found)["url"] == "http://REPLACE-ME:15672"
+
+
 def test_env_of_an_authentication_and_env_from_of_a_container() -> None:
     whole = {"name": "app", "envFrom": [{"secretRef": {"name": "redis"}, "prefix": "R_"}]}
     env = auth(env=[{"parameter": "password", "name": "R_PASS"}])

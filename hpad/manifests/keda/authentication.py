@@ -5,13 +5,16 @@ Source: KEDA 2.21, "Authentication" and "Authentication providers"; pkg/scaling/
 ResolveContainerEnv; Kubernetes API, Container v1.
 """
 
+import itertools
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from hpad.api.problem import Invalid, required
+from hpad.manifests.keda.conversion import PLACEHOLDER
 from hpad.manifests.keda.fields import API_VERSION, Fields, Note
 
 WORKLOADS: Final = ("Deployment", "StatefulSet", "ReplicaSet", "Rollout")
@@ -22,13 +25,15 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
 
     place: for people, such as `key "pass" of Secret shop/rabbit`. file: the path at which hpad reads it, "" where the
     text is written in an object. mounts: a Secret or ConfigMap holds it, so that it can be mounted as that file.
-    value: the text itself, where it is no Secret's. variable, container: of the target, still to be looked up.
+    value: the text itself, where it is no Secret's; held: the places of its parts that are not known, for which the
+    placeholder stands. variable, container: of the target, still to be looked up.
     """
 
     place: str
     file: str = ""
     mounts: bool = False
     value: str | None = None
+    held: tuple[str, ...] = ()
     variable: str = ""
     container: str = ""
 
@@ -73,7 +78,7 @@ class Objects:
 
         `target`: kind, namespace, name. `container` "" is the first one.
         """
-        place = f'the variable "{name}" of the target\'s container'
+        place = _place_of(name)
         if target not in self._workloads:
             place += f", of {target[0]} {target[1]}/{target[2]}, which is not among the documents,"
         unknown = Reference(place=place)
@@ -83,10 +88,18 @@ class Objects:
         return unknown
 
     def _of_container(self, namespace: str, container: Mapping[str, Any], name: str) -> Reference | None:
-        entries = container.get("env")
-        for entry in entries if isinstance(entries, list) else ():
-            if isinstance(entry, dict) and entry.get("name") == name:
-                return self._of_entry(namespace, entry)
+        listed, known = container.get("env"), dict[str, Reference | None]()
+
+        def find(name: str) -> Reference | None:
+            return known[name] if name in known else self._of_whole(namespace, container, name)
+
+        for entry in listed if isinstance(listed, list) else ():
+            if isinstance(entry, dict):
+                known[str(entry.get("name"))] = self._of_entry(namespace, entry, find)
+        return find(name)
+
+    def _of_whole(self, namespace: str, container: Mapping[str, Any], name: str) -> Reference | None:
+        """Returns the reference to a key of the Secret or ConfigMap whose keys all are variables."""
         held = container.get("envFrom")
         whole = [each for each in held if isinstance(each, dict)] if isinstance(held, list) else []
         if len(whole) != 1:
@@ -97,15 +110,55 @@ class Objects:
                 return found(namespace, str(source), key)
         return None
 
-    def _of_entry(self, namespace: str, entry: Mapping[str, Any]) -> Reference | None:
+    def _of_entry(
+        self, namespace: str, entry: Mapping[str, Any], find: Callable[[str], Reference | None]
+    ) -> Reference | None:
+        """Returns the reference to a variable; `find` returns that to one that stands before it."""
         if entry.get("value") is not None:
-            place = f'the variable "{entry["name"]}" of the target\'s container'
-            return Reference(place=place, value=str(entry["value"]))
+            return _written(str(entry.get("name")), str(entry["value"]), find)
         for kind, found in (("secretKeyRef", self.secret), ("configMapKeyRef", self.config_map)):
             source = _within(entry, "valueFrom", kind)
             if source.get("name") and source.get("key"):
                 return found(namespace, str(source["name"]), str(source["key"]))
         return None
+
+
+_NAMED: Final = re.compile(r"\$(?:\$|\(([^()]+)\))")
+_PASSWORD: Final = re.compile(r"(?<=:)[^:/@]*(?=@)|(?<=password=)\S*")
+"""The password in a URL, or in words of a connection string. It is not copied from anywhere."""
+_NO_ADDRESS: Final = re.compile(rf"^{PLACEHOLDER}|:{PLACEHOLDER}(?=/|$)")
+"""A text whose beginning or port is not known tells nothing."""
+
+
+_LONGEST: Final = 1 << 16
+"""Characters of a text: each variable may be twice as long as the one before it."""
+
+
+def _written(name: str, text: str, find: Callable[[str], Reference | None]) -> Reference:
+    """Returns the text of a variable, in which "$(NAME)" stands for another one, and "$$" for "$".
+
+    Source: Kubernetes API, EnvVar v1; KEDA 2.21, scale_resolvers.go: resolveEnvValue.
+    """
+    names = [each for each in _NAMED.findall(text) if each]
+    parts = {each: find(each) or Reference(place=_place_of(each)) for each in names}
+    if len(parts) == 1 and text == f"$({names[0]})":
+        return parts[names[0]]
+    places = (part.held if part.value is not None else (part.place,) for part in parts.values())
+    held = tuple(dict.fromkeys(itertools.chain.from_iterable(places)))
+    if sum(len(_text_of(parts[each])) for each in names) <= _LONGEST:
+        text = _NAMED.sub(lambda match: _text_of(parts[match[1]]) if match[1] else "$", text)
+        if not _NO_ADDRESS.search(text):
+            held = held if PLACEHOLDER in _PASSWORD.sub("", text) else ()
+            return Reference(place=_place_of(name), value=text, held=held)
+    return Reference(place=f"{_place_of(name)}, with {' and '.join(held or parts)},")
+
+
+def _text_of(part: Reference) -> str:
+    return PLACEHOLDER if part.value is None else part.value
+
+
+def _place_of(variable: str) -> str:
+    return f'the variable "{variable}" of the target\'s container'
 
 
 def _within(value: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
@@ -231,8 +284,7 @@ class _Reader:
             yield _needed(entry, "parameter"), self._of_config_map(entry)
         for entry in self._spec.objects("env"):
             name = _needed(entry, "name")
-            place = f'the variable "{name}" of the target\'s container'
-            variable = Reference(place=place, variable=name, container=entry.text("containerName"))
+            variable = Reference(place=_place_of(name), variable=name, container=entry.text("containerName"))
             yield _needed(entry, "parameter"), variable
         for entry in self._spec.objects("filePath"):
             path = _needed(entry, "path")

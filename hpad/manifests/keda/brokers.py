@@ -8,33 +8,55 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from hpad.manifests.keda.conversion import PLACEHOLDER, ConvertedSource
 from hpad.manifests.keda.fields import host_of, split_url
 from hpad.manifests.keda.trigger import Trigger
 
 _TLS: Final = '"tls" is left out: the scheme of the URL decides'
 _DEFAULT_LENGTH: Final = "20"
-_MODES: Final = {
-    "QueueLength": "messages",
-    "MessageRate": "publish_rate",
-    "DeliverGetRate": "deliver_rate",
-    "ExpectedQueueConsumptionTime": "drain_time",
-}
+_LENGTH, _RATE, _TIME, _RATIO = (
+    "QueueLength",
+    "MessageRate",
+    "ExpectedQueueConsumptionTime",
+    "PublishedToDeliveredRatio",
+)
+_MODES: Final = {_LENGTH: "messages", _RATE: "publish_rate", "DeliverGetRate": "deliver_rate", _TIME: "drain_time"}
+_ONE_FOR_ALL: Final = "1G"
+"""A target so large that any number of messages asks for one replica."""
+_ENCODED: Final = "characters such as # in the user or the password are written as %23"
 _PORTS: Final = {"http": 15672, "https": 15671, "amqp": 5672, "amqps": 5671}
 
 
 def rabbitmq(trigger: Trigger) -> None:
     """Adds the metric of the queue and its source; raises Invalid."""
     mode, value = _mode_and_value(trigger)
-    if mode not in _MODES:
+    if mode == _RATIO:
         instead = "use the mode drain_time, or two Prometheus queries divided"
         trigger.note_loss("mode", f"{mode} is not carried over, so neither is the trigger: {instead}")
         return
+    if mode not in _MODES:
+        raise trigger.invalid("mode", mode, f"must be one of {', '.join((*_MODES, _RATIO))}")
     settings, vhost, host = _connection(trigger)
     query = _query(trigger, _MODES[mode], by_amqp=settings.get("source") == "amqp")
     trigger.note_unneeded({"metricName": "KEDA ignores it", "pageSize": "hpad reads all pages of a list"})
     source = trigger.source("rabbitmq", {**query, "vhost": vhost}, host, settings)
-    trigger.external(source, value, trigger.number("activationValue"))
+    activation = trigger.number("activationValue")
+    trigger.external(source, value, activation)
+    if trigger.to_zero and mode in (_RATE, _TIME) and not trigger.in_formula:
+        _keep_awake(trigger, source, activation if mode == _RATE else "")
+
+
+def _keep_awake(trigger: Trigger, source: ConvertedSource, activation: str) -> None:
+    """Adds a metric that asks for one replica while messages wait, as KEDA does: by a rate alone a target could sleep.
+
+    Source: KEDA 2.21, rabbitmq_scaler.go: GetMetricsAndActivity.
+    """
+    name = f"{trigger.metric}-waiting"
+    query = {**source.query, "mode": _MODES[_LENGTH]}
+    trigger.average(msgspec.structs.replace(source, entry=name, metric=name, query=query), _ONE_FOR_ALL, activation)
+    trigger.note_change("mode", f"KEDA keeps a replica while messages wait: the metric {name} does that")
 
 
 def _mode_and_value(trigger: Trigger) -> tuple[str, str]:
@@ -43,9 +65,9 @@ def _mode_and_value(trigger: Trigger) -> tuple[str, str]:
     if "queueLength" in metadata:
         if "mode" in metadata or "value" in metadata:
             raise trigger.invalid("queueLength", metadata.get("queueLength"), "excludes mode and value")
-        return "QueueLength", trigger.target("queueLength", _DEFAULT_LENGTH)
+        return _LENGTH, trigger.target("queueLength", _DEFAULT_LENGTH)
     if "mode" not in metadata and "value" not in metadata:
-        return "QueueLength", _DEFAULT_LENGTH
+        return _LENGTH, _DEFAULT_LENGTH
     value = trigger.target("value")
     return trigger.needed("mode"), value
 
@@ -68,7 +90,7 @@ def _query(trigger: Trigger, mode: str, *, by_amqp: bool) -> dict[str, Any]:
     trigger.note_change(
         "queueName",
         f'KEDA\'s pattern means any part of a name, in any case; carried over as "{query["queue_regex"]}": '
-        "narrow it if that is not what you want",
+        "narrow it if that is not what you want. No match is 0 for KEDA, and an error for hpad: on_missing_queue: zero",
     )
     return {**query, "aggregate": _operation(trigger, mode)}
 
@@ -107,25 +129,28 @@ def _connection(trigger: Trigger) -> tuple[dict[str, Any], str, str]:
 def _from_host(trigger: Trigger, example: str) -> tuple[dict[str, Any], str, str, str]:
     """Returns settings, vhost, host and user from the trigger's URL; of the example, where a Secret holds the URL.
 
-    The last segment of the path is the vhost; with HTTP the segments before it belong to the address.
+    The path is the vhost; with HTTP its last segment is, and the segments before it belong to the address.
     """
-    parts = split_url(trigger.required_text("host", example))
+    text = trigger.required_text("host", example)
+    parts = split_url(text)
     host = host_of(parts)
     if parts.scheme not in _PORTS or not host or parts.fragment:
-        raise trigger.invalid("host", "…", "must be a URL of http, https, amqp or amqps")
+        hint = _ENCODED if "://" in text else "hostFromEnv names a variable with one"
+        raise trigger.invalid("host", "…", f"must be a URL of {', '.join(_PORTS)}; {hint}")
     usual = {port: scheme for scheme, port in _PORTS.items()}.get(parts.port or 0, parts.scheme)
     if usual != parts.scheme:
         text = f"{parts.port} is the usual port of {usual}, that of {parts.scheme} is {_PORTS[parts.scheme]}"
         trigger.note_change("host", text)
     if parts.query:
         trigger.note_loss("host", "the parameters of the URL, after its ?, are not carried over")
-    *before, vhost = parts.path.split("/")
+    path, _, vhost = parts.path.rpartition("/")
     address = f"[{host}]" if ":" in host else host
     settings: dict[str, Any] = {"url": f"{parts.scheme}://{address}:{parts.port or _PORTS[parts.scheme]}"}
     if parts.scheme in ("amqp", "amqps"):
         settings["source"] = "amqp"
+        vhost = parts.path.removeprefix("/")
     else:
-        settings["url"] += "".join(f"/{segment}" for segment in before if segment)
+        settings["url"] += "".join(f"/{segment}" for segment in path.split("/") if segment)
     vhost = urllib.parse.unquote(vhost) or "/" if trigger.text("host") else PLACEHOLDER
     return settings, vhost, host, urllib.parse.unquote(parts.username or "")
 

@@ -67,8 +67,9 @@ class Conversion(msgspec.Struct):
     taken: set[str] = set()
 
     def note_loss(self, field: str, text: str) -> None:
-        """Notes a field whose effect the result lacks."""
-        self.notes.append(Note(field, text))
+        """Notes a field whose effect the result lacks, once."""
+        if (note := Note(field, text)) not in self.notes:
+            self.notes.append(note)
 
     def note_change(self, field: str, text: str) -> None:
         """Notes a field that is carried over in another way, or that has no effect."""

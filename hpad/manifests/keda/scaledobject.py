@@ -232,6 +232,7 @@ class _Triggers:
             owner=self._name,
             in_formula=self._in_formula,
             polling=self._spec.count("pollingInterval", timing.POLLING_SECONDS),
+            to_zero=timing.may_sleep(self._spec),
         )
 
     def _variable(self, name: str, container: str) -> Reference:

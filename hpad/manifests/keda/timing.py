@@ -67,6 +67,11 @@ def idle_minimum(spec: Fields) -> int:
     return count if idle == 0 else 0
 
 
+def may_sleep(spec: Fields) -> bool:
+    """Returns whether KEDA scales the target to zero."""
+    return not spec.count("minReplicaCount", _MINIMUM) or bool(idle_minimum(spec))
+
+
 def note_idle(spec: Fields, conversion: Conversion) -> None:
     """Notes an idle count."""
     if "idleReplicaCount" in spec and spec.count("idleReplicaCount", 0):

@@ -14,6 +14,7 @@ from hpad.manifests.keda.conversion import PLACEHOLDER, Conversion, ConvertedSou
 from hpad.manifests.keda.fields import Fields
 
 _NO_AUTHENTICATION: Final = Authentication(identity="")
+_AVERAGE: Final = "AverageValue"
 FROM_ENV: Final = "FromEnv"
 """The end of an entry that names a variable of the target's container."""
 
@@ -24,7 +25,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     path: its field, such as `spec.triggers[0]`. metric: the name of its metric in the HPA. variable: looks up a
     variable of the target's container (name, container). taken: the parameters of the authentication that were read.
     owner: the name of the ScaledObject. in_formula: scaling modifiers have the target, in place of the triggers.
-    polling: KEDA's polling interval in seconds.
+    polling: KEDA's polling interval in seconds. to_zero: the target may sleep.
     """
 
     path: str
@@ -39,11 +40,12 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
     in_formula: bool = False
     polling: int = 30
+    to_zero: bool = False
     taken: set[str] = set()
 
     def invalid(self, name: str, value: Any, detail: str) -> Invalid:
-        """Returns the error for an invalid entry of the metadata."""
-        return Invalid(invalid(self.metadata.at(name), value, detail))
+        """Returns the error for an invalid parameter, at the field that sets it."""
+        return Invalid(invalid(self.field_of(name), value, detail))
 
     def note_loss(self, name: str, text: str) -> None:
         """Notes an entry of the metadata whose effect the result lacks."""
@@ -73,6 +75,11 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     def text(self, name: str, default: str = "") -> str:
         """Returns a parameter of the metadata, of a ConfigMap or a variable; the default if it is absent."""
         found = None if self.metadata.text(name) else self.reference(name)
+        if found is not None and found.held:
+            parts = " and ".join(found.held)
+            self.conversion.note_loss(
+                self.field_of(name), f"{PLACEHOLDER} stands for what {parts} holds: write it there"
+            )
         return self.metadata.text(name) or (found.value if found is not None else "") or default
 
     def required_text(self, name: str, example: str) -> str:
@@ -103,7 +110,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
 
     def _field_of(self, name: str) -> tuple[str, str]:
         """Returns the field that sets a parameter, and the beginning of a note on it."""
-        if name in self.authentication.parameters:
+        if name not in self.metadata and name in self.authentication.parameters:
             return f"{self.path}.authenticationRef", f'"{name}" of {self.authentication.identity} '
         return self.metadata.at(name + FROM_ENV if name + FROM_ENV in self.metadata else name), ""
 
@@ -294,13 +301,22 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
 
         `selector`: of the metric, in place of the source's labels.
         """
-        kind = self.metric_type or "AverageValue"
-        if kind not in ("AverageValue", "Value"):
-            raise Invalid(invalid(f"{self.path}.metricType", kind, "must be AverageValue or Value"))
+        kind = self.metric_type or _AVERAGE
+        if kind not in (_AVERAGE, "Value"):
+            raise Invalid(invalid(f"{self.path}.metricType", kind, f"must be {_AVERAGE} or Value"))
+        target = {"type": kind, "averageValue" if kind == _AVERAGE else "value": value}
+        self._add(source, target, activation, selector)
+
+    def average(self, source: ConvertedSource, value: str, activation: str) -> None:
+        """Adds an External metric with a target per replica, whatever the metricType is."""
+        self._add(source, {"type": _AVERAGE, "averageValue": value}, activation, {})
+
+    def _add(
+        self, source: ConvertedSource, target: dict[str, Any], activation: str, selector: Mapping[str, Any]
+    ) -> None:
         metric: dict[str, Any] = {"name": source.metric}
         if selector or source.labels:
             metric["selector"] = dict(selector) or {"matchLabels": dict(source.labels)}
-        target = {"type": kind, "averageValue" if kind == "AverageValue" else "value": value}
         index = self.conversion.add(metric, target, source)
         if activation and parse_milli(activation):
             self.conversion.activation[index] = activation
