@@ -10,10 +10,13 @@ from typing import Final
 
 import msgspec
 
+# Nothing is matched a second time in another way: a line may have millions of spaces, braces or escapes.
 _LINE: Final = re.compile(
-    r"([a-zA-Z_:][a-zA-Z0-9_:]*)[ \t]*(?:\{(.*)\})?[ \t]*(?<=[} \t])(\S+)(?:[ \t]+-?\d+)?[ \t\r]*"
+    r"([a-zA-Z_:][a-zA-Z0-9_:]*+)[ \t]*+(?>\{(.*)\})?+[ \t]*+(?<=[} \t])(\S++)(?:[ \t]++-?\d++)?[ \t\r]*+"
 )
-_LABEL: Final = re.compile(r'[ \t]*([a-zA-Z_]\w*)[ \t]*=[ \t]*"([^"\\]*(?:\\[\\"n][^"\\]*)*)"[ \t]*(,|\Z)', re.ASCII)
+_LABEL: Final = re.compile(
+    r'[ \t]*+([a-zA-Z_]\w*+)[ \t]*+=[ \t]*+"([^"\\]*+(?:\\[\\"n][^"\\]*+)*+)"[ \t]*+(,|\Z)', re.ASCII
+)
 _ESCAPE: Final = re.compile(r"\\(.)")
 _ESCAPED: Final = {"n": "\n"}
 _LONGEST_SHOWN: Final = 80

@@ -22,6 +22,8 @@ from hpad.api.hpa import (
 from hpad.api.selector import LabelSelector
 from hpad.api.selector_syntax import LONGEST, MOST_REQUIREMENTS
 
+OBJECT: Final = 3 << 19
+"""Characters of an object in a file: those of the largest that etcd takes."""
 SPEC_BYTES: Final = 1 << 16
 """The JSON of `spec`."""
 METRICS: Final = 100

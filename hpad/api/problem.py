@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hpad.api.quantity import Quantity
-from hpad.api.text import quoted
+from hpad.api.text import begin, quoted
 
 REQUIRED: Final = "FieldValueRequired"
 INVALID: Final = "FieldValueInvalid"
@@ -25,6 +25,8 @@ Place = tuple[str | int, ...]
 """Keys and list positions from the top to a value."""
 _STEP: Final = re.compile(r"([^.\[\]]+)|\[(.*?)\](?=[.\[]|\Z)", re.DOTALL)
 """A plain step, or one in brackets, which may hold brackets itself."""
+_LONGEST: Final = 1000
+"""Characters of a path or a value in a message."""
 
 
 class Problem(NamedTuple):
@@ -115,19 +117,21 @@ def not_supported(path: str, value: Any, supported: Iterable[str]) -> Problem:
 
 def unknown(path: str, hint: str = "") -> Problem:
     """Returns the error for a field that does not exist, with the text of `fieldValidation=Strict`."""
-    detail = f"strict decoding error: unknown field {quoted(path)}"
-    return Problem(path, f"{path}: {detail}{': ' if hint else ''}{hint}", reason=UNKNOWN)
+    named = begin(path, _LONGEST)
+    detail = f"strict decoding error: unknown field {quoted(named)}"
+    return Problem(path, f"{named}: {detail}{': ' if hint else ''}{hint}", reason=UNKNOWN)
 
 
 def duplicate(path: str) -> Problem:
     """Returns the error for a field that occurs twice, with the text of `fieldValidation=Strict`."""
-    return Problem(path, f"{path}: strict decoding error: duplicate field {quoted(path)}", reason=DUPLICATE)
+    named = begin(path, _LONGEST)
+    return Problem(path, f"{named}: strict decoding error: duplicate field {quoted(named)}", reason=DUPLICATE)
 
 
 def shown(value: Any) -> str:
     """Returns a value as the API server prints it: numbers bare, text and quantities quoted, the rest as JSON."""
     if isinstance(value, str):
-        return quoted(value)
+        return quoted(begin(value, _LONGEST))
     if isinstance(value, Quantity):
         return quoted(str(value))
     return msgspec.json.encode(value, enc_hook=str).decode()

@@ -6,6 +6,7 @@ A document that cannot be parsed becomes a document with `faults`, not an except
 import collections
 import dataclasses
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from hpad.manifests import yaml_reader
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".jsonl")
 _EMPTY: Final = "has no document: it is empty, or a list without items"
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
 LISTS: Final = ("List", "HorizontalPodAutoscalerList", "AutoscalerList", "ScaledObjectList")
 
 
@@ -135,17 +137,20 @@ def _json_stream(text: str, file: str) -> Iterator[Document]:
     if yaml_reader.json_nodes(text, yaml_reader.MAX_NODES) > yaml_reader.MAX_NODES:
         yield broken(file, 1, yaml_reader.TOO_MANY)
         return
-    start = _skip_space(text, 0)
-    while start < len(text):
-        line = text.count("\n", 0, start) + 1
+    decoded, line = 0, 1
+    while (start := _skip_space(text, decoded)) < len(text):
+        line += text.count("\n", decoded, start)
         errors: list[Problem] = []
         try:
-            value, end = _json_decoder(errors).raw_decode(text, start)
+            value, decoded = _json_decoder(errors).raw_decode(text, start)
+            _refuse_surrogates(value, text)
         except (ValueError, RecursionError) as error:
             yield _invalid_json(file, line, error)
             return
-        yield Document(file, 0, line, value, tuple(errors), node=_nodes(text[start:end], line))
-        start = _skip_space(text, end)
+        yield Document(file, 0, line, value, tuple(errors), node=_nodes(text[start:decoded], line))
+        if not isinstance(value, dict | list):  # no object; such values, without punctuation, were not counted
+            return
+        line += text.count("\n", start, decoded)
 
 
 def _json_lines(text: str, file: str) -> Iterator[Document]:
@@ -160,6 +165,7 @@ def _json_lines(text: str, file: str) -> Iterator[Document]:
         errors: list[Problem] = []
         try:
             value = _json_decoder(errors).decode(line)
+            _refuse_surrogates(value, line)
         except (ValueError, RecursionError) as error:
             yield _invalid_json(file, number, error, one_line=True)
         else:
@@ -167,9 +173,8 @@ def _json_lines(text: str, file: str) -> Iterator[Document]:
 
 
 def _skip_space(text: str, start: int) -> int:
-    while start < len(text) and text[start] in " \t\r\n":
-        start += 1
-    return start
+    found = _SPACE.match(text, start)
+    return found.end() if found else start
 
 
 def _nodes(text: str, line: int) -> yaml.Node | None:
@@ -194,6 +199,17 @@ def _json_decoder(errors: list[Problem]) -> json.JSONDecoder:
         return found
 
     return json.JSONDecoder(object_pairs_hook=read_object, parse_constant=_refuse_constant)
+
+
+def _refuse_surrogates(value: Any, text: str) -> None:
+    """Raises ValueError for half of a surrogate pair (Unicode Standard, 3.8): UTF-8 has no such text."""
+    if "\\u" not in text:
+        return
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        raise ValueError(f"{half} is half of a surrogate pair, and no character") from None
 
 
 def _refuse_constant(name: str) -> Any:

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import hashlib
 import os
+import traceback
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -231,9 +232,14 @@ class Folder:
         except FileNotFoundError:
             return None
         except OSError as error:
-            problem = Problem("", f"cannot be read: {error.strerror or error}", line=1)
-            return _File((False, 0, 0, 0, 0), known.loaded if known else (), (problem,))
-        return self._file(stamp, documents.parse(content, str(path), path.suffix))
+            return _unread(f"cannot be read: {error.strerror or error}", known)
+        try:
+            return self._file(stamp, documents.parse(content, str(path), path.suffix))
+        except Exception as error:  # noqa: BLE001  # the author of one file must not stop hpad
+            # Without the text of the error, which may quote the file.
+            *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+            place = f"{type(error).__name__} at {frame.f_code.co_filename}:{line}"
+            return _unread(f"cannot be read, because of a bug of hpad: {place}", known, stamp)
 
     def _file(self, stamp: _Stamp, found: list[documents.Document]) -> _File:
         loaded: list[Loaded] = []
@@ -326,6 +332,11 @@ class Folder:
         if trouble is not None and trouble != self.trouble:
             self._log.warning("the manifests cannot be read", error=trouble)
         self.trouble = trouble
+
+
+def _unread(text: str, known: _File | None, stamp: _Stamp = (False, 0, 0, 0, 0)) -> _File:
+    """Returns a file with this problem, and with the HPAs that it had. With a stamp it is not read again."""
+    return _File(stamp, known.loaded if known else (), (Problem("", text, line=1),))
 
 
 def _capped(problems: list[Problem]) -> tuple[Problem, ...]:

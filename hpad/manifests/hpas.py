@@ -49,6 +49,10 @@ def is_hpa(value: Any) -> bool:
 
 def load(document: Document, *, namespace: str = DEFAULT_NAMESPACE, scale_to_zero: bool = False) -> Loaded:
     """Loads the HPA or Autoscaler of a document. One without a namespace gets `namespace`."""
+    kind = decode.kind_of(document.value) or v2.KIND
+    if _exceeds(document.value, limits.OBJECT):
+        large = Problem("", f"an object of more than {limits.OBJECT:,} characters, which no API server takes")
+        return Loaded(document, None, (large,), *_identity(document.value, namespace), kind)
     reading = decode.read(document.value)
     errors = [*document.faults, *reading.errors]
     hpa = reading.hpa
@@ -63,8 +67,21 @@ def load(document: Document, *, namespace: str = DEFAULT_NAMESPACE, scale_to_zer
         if (fault := limits.size_fault(_size(hpa)) or limits.fault(hpa)) is not None:
             errors.append(Problem("spec", fault))
         hpa = filled
-    kind = decode.kind_of(document.value) or v2.KIND
     return Loaded(document, hpa, tuple(errors), *_identity(document.value, namespace), kind)
+
+
+def _exceeds(value: Any, most: int) -> bool:
+    """Returns whether the texts in a value have more characters. Does not recurse."""
+    left, waiting = most, [value]
+    while waiting and left >= 0:
+        each = waiting.pop()
+        if isinstance(each, str):
+            left -= len(each)
+        elif isinstance(each, dict):
+            waiting.extend((*each, *each.values()))
+        elif isinstance(each, list):
+            waiting.extend(each)
+    return left < 0
 
 
 def _size(hpa: v2.HorizontalPodAutoscaler) -> int:
@@ -109,5 +126,8 @@ def _identity(value: Any, namespace: str) -> tuple[str, str]:
     """Returns namespace and name ("" if unknown) of a document that may be invalid."""
     metadata = value.get("metadata") if isinstance(value, dict) else None
     found = metadata if isinstance(metadata, dict) else {}
-    own, name = found.get("namespace"), found.get("name")
-    return own if isinstance(own, str) and own else namespace, name if isinstance(name, str) else ""
+    return _name(found.get("namespace")) or namespace, _name(found.get("name"))
+
+
+def _name(value: Any) -> str:
+    return value if isinstance(value, str) and len(value) <= limits.NAME else ""

@@ -1,6 +1,8 @@
 """The text format of Prometheus, line by line."""
 
 import math
+import time
+import tracemalloc
 
 import pytest
 
@@ -49,3 +51,26 @@ def test_reads_escaped_labels_and_what_is_no_finite_number() -> None:
 def test_refuses_what_is_not_a_sample(line: str) -> None:
     with pytest.raises(ValueError, match="is not a sample"):
         read(f"good 1\n{line}\n")
+
+
+@pytest.mark.parametrize("line", ["a" + " " * 20_000, "a{" + "}" * 20_000 + " 1 x", "a 1" + " " * 20_000 + "x"])
+def test_a_line_is_read_in_linear_time(line: str) -> None:
+    def cost(line: str) -> float:
+        began = time.process_time()
+        with pytest.raises(ValueError, match="is not a sample"):
+            read(line)
+        return time.process_time() - began
+
+    assert cost(line) < 1000 * cost("-" * len(line))  # another try at each character takes some 50,000 times as long
+
+
+def test_escapes_take_little_memory() -> None:
+    label = r"\n" * 200_000
+    tracemalloc.start()
+    try:
+        [(_, labels, _)] = read(f'a{{q="{label}"}} 1')
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert labels == {"q": "\n" * 200_000}
+    assert peak < 20 * len(label)

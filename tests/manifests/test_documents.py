@@ -3,12 +3,13 @@
 import json
 import re
 import time
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from hpad.manifests import documents
+from hpad.manifests import documents, hpas
 
 
 def parse(text: str, suffix: str = ".yaml") -> list[documents.Document]:
@@ -120,7 +121,20 @@ def test_deep_nesting_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "tag", ["bool x", "timestamp x", 'int ""', "int x", "float x", "omap 3", "binary x", "map [a]"]
+    "tag",
+    [
+        "bool x",
+        "timestamp x",
+        'int ""',
+        "int x",
+        "int 0x" + "1" * 9000,
+        "int 0b" + "1" * 9000,
+        "int 1" + ":1" * 9000,
+        "float x",
+        "omap 3",
+        "binary x",
+        "map [a]",
+    ],
 )
 def test_a_tag_that_does_not_fit_its_value_is_an_error(tag: str) -> None:
     [found] = parse(f"a: !!{tag}\n")
@@ -212,3 +226,50 @@ def test_read_chooses_the_format_by_the_suffix(tmp_path: Path) -> None:
 
 def test_an_empty_file_has_no_documents() -> None:
     assert parse("") == parse("# nothing\n") == parse("---\n...\n") == parse("", ".json") == parse("\n", ".jsonl") == []
+
+
+LONG = "k" * (4 << 20)
+HPA = (
+    '{{"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", '
+    '"metadata": {{"name": "{}"}}, "spec": {{{}}}}}'
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HPA.format("a", f'"{LONG}": 1'),
+        HPA.format("a", f'"maxReplicas": "{LONG}"'),
+        HPA.format("a", f'"{LONG}": 1, "{LONG}": 2'),
+        HPA.format(LONG, ""),
+        HPA.format("a.a" * (1 << 20), ""),
+        HPA.format("a", '"maxReplicas": 1').replace("Horizontal", LONG),
+        f'"{LONG}"',
+    ],
+)
+def test_long_texts_take_little_memory_and_no_message_repeats_them(text: str) -> None:
+    tracemalloc.start()
+    try:
+        [found] = parse(text, ".json")
+        loaded = hpas.load(found)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert loaded.errors
+    assert max(len(each.text) for each in loaded.errors) < 4096
+    assert len(str(loaded)) < 4096
+    assert peak < 6 * len(text)
+
+
+def test_values_without_punctuation_end_a_stream_of_json() -> None:
+    """They are not counted as nodes, and none is an object of Kubernetes."""
+    assert [each.value for each in parse("{} {} 1 {} 2", ".json")] == [{}, {}, 1]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".jsonl"])
+def test_half_of_a_surrogate_pair_is_an_error(suffix: str) -> None:
+    first, second = parse('{"a": "\\ud83d\\ude00"}\n{"a": ["\\ud83d"]}', suffix)
+    assert first.value == {"a": "😀"}
+    assert [each.text for each in second.faults] == [
+        "not valid JSON: \\ud83d is half of a surrogate pair, and no character"
+    ]

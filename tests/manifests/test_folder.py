@@ -4,13 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
+from hpad.manifests import hpas
+from hpad.manifests.documents import Document
 from hpad.manifests.folder import Folder
+from hpad.manifests.hpas import Loaded
 
 WEB, API = Key("default", "web"), Key("default", "api")
 
@@ -281,3 +285,26 @@ async def test_run_applies_changes(folder: Watched) -> None:
         folder.write("a.yaml", manifest(maximum=6))
         await changed.wait()
     assert folder.maximum() == 6
+
+
+async def test_an_unexpected_exception_is_a_problem_of_its_file_alone(
+    folder: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write("a.yaml", manifest())
+    folder.write("b.yaml", manifest("api", 7))
+    await folder.source.refresh()
+    load = hpas.load
+
+    def broken(document: Document, **options: Any) -> Loaded:
+        if document.file.endswith("a.yaml"):
+            raise ZeroDivisionError("secret")
+        return load(document, **options)
+
+    monkeypatch.setattr(hpas, "load", broken)
+    folder.write("a.yaml", manifest(maximum=4))
+    folder.write("b.yaml", manifest("api", 8))
+    await folder.source.refresh()
+    assert folder.changes[2:] == [("default/api", 7, 8)]
+    [(problem,)] = folder.source.errors.values()
+    assert problem.text.startswith("cannot be read, because of a bug of hpad: ZeroDivisionError at ")
+    assert "secret" not in problem.text
