@@ -73,6 +73,7 @@ EXTERNAL_API: Final = "external"
 
 _CUSTOM_WINDOW: Final = timedelta(minutes=1)
 """The span of a custom metric without one (metrics/client.go: metricServerDefaultMetricWindow)."""
+_INT64: Final = range(-(2**63), 2**63)
 _UNKNOWN_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -87,7 +88,7 @@ def pod_sample(
     """Returns the usage of one resource per pod: of one container, or ("") of all containers but the ignored ones.
 
     A pod without any other container has no value.
-    Raises AdapterError where there are no items, or where a usage is not a quantity.
+    Raises AdapterError where there are no items, or where a usage is not a quantity, or is too large.
     """
     if not items:
         raise _nothing(RESOURCE_API)
@@ -104,7 +105,7 @@ def pod_sample(
 def custom_pod_sample(items: Sequence[MetricValue] | None) -> PodSample:
     """Returns a custom metric of pods, by the name of the object that each value describes.
 
-    Raises AdapterError where there are no items, or where a value is not a quantity.
+    Raises AdapterError where there are no items, or where a value is not a quantity, or is too large.
     """
     if not items:
         raise _nothing(CUSTOM_API)
@@ -120,7 +121,7 @@ def custom_pod_sample(items: Sequence[MetricValue] | None) -> PodSample:
 def object_sample(items: Sequence[MetricValue] | None) -> ObjectSample:
     """Returns a custom metric of one object.
 
-    Raises AdapterError where there is not exactly one value, or where it is not a quantity.
+    Raises AdapterError where there is not exactly one value, or where it is not a quantity, or is too large.
     """
     if items is None or len(items) != 1:
         counted = f"the custom metrics API server returned {len(items or ())} results when we asked for exactly one"
@@ -133,7 +134,7 @@ def object_sample(items: Sequence[MetricValue] | None) -> ObjectSample:
 def external_sample(items: Sequence[ExternalMetricValue] | None) -> ExternalSample:
     """Returns all series of an external metric, as of the oldest one.
 
-    Raises AdapterError where there is none, or where a value is not a quantity.
+    Raises AdapterError where there is none, or where a value is not a quantity, or is too large.
     """
     if not items:
         raise _nothing(EXTERNAL_API)
@@ -159,14 +160,23 @@ def _usage(item: PodMetrics, resource: str, container: str, ignored: Sequence[st
         except QuantityError as error:
             part = f"container {container} of " if container else ""
             raise _no_quantity(f"{resource} of {part}pod {item.metadata.name}", usage, error) from error
+    if total is not None and total not in _INT64:
+        raise _too_large(f"{resource} of pod {item.metadata.name}")
     return total
 
 
 def _milli(value: str | int | float, what: str) -> int:
     try:
-        return parse_milli(value if isinstance(value, str) else repr(value))
+        milli = parse_milli(value if isinstance(value, str) else repr(value))
     except QuantityError as error:
         raise _no_quantity(what, value, error) from error
+    if milli not in _INT64:
+        raise _too_large(f"{what}, {shown(value)},")
+    return milli
+
+
+def _too_large(what: str) -> AdapterError:
+    return AdapterError(f"{what} does not fit into 64 bits of thousandths")
 
 
 def _no_quantity(what: str, value: str | int | float, error: QuantityError) -> AdapterError:

@@ -75,6 +75,14 @@ def test_a_pod_with_an_unreported_container_is_missing() -> None:
         ),
         (lambda: metrics.pod_sample([usage("a", {"cpu": "x"})], "cpu"), "cpu of pod a is 'x', which is not a quantity"),
         (lambda: metrics.pod_sample([usage("a", {"cpu": "1"}, window="soon")], "cpu"), "the window of pod a: 'soon'"),
+        (
+            lambda: metrics.pod_sample([usage("a", {"cpu": "9e15"}, {"cpu": "9e15"})], "cpu"),
+            "cpu of pod a does not fit into 64 bits of thousandths",
+        ),
+        (
+            lambda: metrics.external_sample([ExternalMetricValue("q", WHEN, "9223372036854775807")]),
+            "the external metric q, '9223372036854775807', does not fit into 64 bits of thousandths",
+        ),
     ],
 )
 def test_missing_is_never_zero(read: Any, message: str) -> None:
