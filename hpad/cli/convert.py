@@ -27,6 +27,7 @@ from hpad.manifests.keda import authentication, scaledobject, unsupported
 from hpad.manifests.keda.authentication import Known
 from hpad.manifests.keda.conversion import Converted, ConvertedSource, settings_document
 from hpad.manifests.keda.fields import Note
+from hpad.settings import SourceSettings
 
 _PARTS: Final = ("apiVersion", "kind", "metadata", "spec")
 AUTOSCALER: Final = "autoscaler"
@@ -196,6 +197,19 @@ def settings_errors(settings: dict[str, Any], sources: Iterable[ConvertedSource]
     return [Problem(next((path for name, path in triggers.items() if name in text), ""), text) for text in errors]
 
 
+def _rule_errors(rules: prometheus_adapter.WrittenRules) -> list[Problem]:
+    """Returns the errors of `hpad check` in rules, with their places in the document. Imports the adapter."""
+    from hpad.sources import plugins  # imported late, since the conversion of HPAs must start fast
+
+    content = prometheus_adapter.source(rules)
+    source = SourceSettings(name="prometheus-adapter", adapter=content.pop("adapter"), settings=content)
+    errors = []
+    for error in plugins.check_settings(source):
+        path = rules.origin(error.path.removeprefix("rules").removeprefix("."))
+        errors.append(Problem(path, f"{path}: {error.text.removeprefix(f'{error.path}: ')}"))
+    return errors
+
+
 @dataclasses.dataclass
 class _Work:
     """Converts documents one after the other; counts wrong and skipped documents, and losses.
@@ -297,7 +311,7 @@ class _Work:
             return
         notes = list(found.notes)
         for each in found.rules:
-            if errors := settings_errors({"sources": {"prometheus-adapter": prometheus_adapter.source(each)}}, ()):
+            if errors := _rule_errors(each):
                 self._print_errors(document, subject, errors)
                 continue
             self.rules.append(each)

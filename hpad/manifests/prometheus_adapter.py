@@ -30,11 +30,22 @@ _SHOW: Final = "kubectl get configmap {0} -o yaml | hpad convert -"
 
 
 class WrittenRules(msgspec.Struct, frozen=True):
-    """One configuration: its content, its field in the document ("" if it is the whole document), and the URL."""
+    """One configuration: its content, its field in the document ("" if it is the whole document), and the URL.
+
+    `sections`: the fields in the document of its parts that have another name there.
+    """
 
     field: str
     content: dict[str, Any]
     url: str = UNKNOWN_URL
+    sections: dict[str, str] = {}
+
+    def origin(self, path: str) -> str:
+        """Returns the path in the document of one in the content, such as rules[0].name."""
+        section = next((each for each in _RULES if path.startswith(each)), "")
+        if section in self.sections:
+            return self.sections[section] + path.removeprefix(section)
+        return f"{self.field}.{path}" if self.field else path
 
 
 class FoundRules(msgspec.Struct, frozen=True):
@@ -139,7 +150,8 @@ def _of_chart(values: Mapping[str, Any], prefix: str) -> FoundRules:
     url = _chart_url(values.get("prometheus"), f"{prefix}prometheus", found)
     found.notes.extend(_arguments(values.get("extraArguments"), f"{prefix}extraArguments"))
     if content:
-        found.rules.append(WrittenRules(f"{prefix}rules", content, url))
+        sections = {part: f"{prefix}rules.{name}" for name, part in _CHART_RULES.items()}
+        found.rules.append(WrittenRules(f"{prefix}rules", content, url, sections))
         if "url" not in (values.get("prometheus") or {}):
             text = f"is absent; carried over as the chart's default, {url}"
             found.notes.append(Note(f"{prefix}prometheus.url", text, lost=False))

@@ -147,7 +147,7 @@ def test_queries_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str])
             json.dumps(
                 {"rules": [{"seriesQuery": "x", "name": {"matches": "("}}, {"seriesQuery": 5}, {"series": "x"}]}
             ),
-            ["rules[1]: Expected `str`", "rules[2]: Object"],
+            ["rules[1]: Expected `str`", "rules[2]: series: unknown field"],
         ),
     ],
 )

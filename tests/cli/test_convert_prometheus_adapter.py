@@ -53,7 +53,24 @@ def test_an_input_without_documents_is_an_error(convert: Any, text: str) -> None
             {"rules": [RULE], "metrics": []},
             "metrics: unknown field, which prometheus-adapter refuses; known are",
         ),
-        ({"rules": [{**RULE, "metricQuery": "x"}]}, "metricQuery"),
+        (
+            {"rules": [RULE, {**RULE, "metricQuery": "x"}]},
+            'prometheus-adapter: rules[1].metricQuery: unknown field (did you mean "metricsQuery"?)',
+        ),
+        (
+            {"rules": {"default": False, "external": [{**RULE, "name": {"match": "x"}}]}},
+            'rules.external[0].name.match: unknown field (did you mean "matches"?)',
+        ),
+        (
+            {"resourceRules": {"cpu": {"containerquery": "x"}}},
+            'resourceRules.cpu.containerquery: unknown field (did you mean "containerQuery"?)',
+        ),
+        (
+            {"rules": [{**RULE, "resources": {"overrides": {"pod": {"kind": "x"}}}}]},
+            "overrides.pod.kind: unknown field",
+        ),
+        ({"rules": [{**RULE, "name": {"matches": "(?<a>.*)"}}]}, "name: matches: '(?<a>.*)' is no regular expression"),
+        ({"rules": [{**RULE, "seriesFilters": [{"is": "*x"}]}]}, "seriesFilters: '*x' is no regular expression"),
         ({"rules": None}, "has no rules"),
         ("rules: []\nrules: []\n", 'duplicate field "rules"'),
         ({"groups": [{"name": "x"}]}, "has no kind: expected are HPAs"),
@@ -74,6 +91,11 @@ def test_faults_are_errors_that_name_the_field(convert: Any, document: Any, text
     assert text in err
     assert "<stdin>:" in err
     assert "s3cret" not in err
+
+
+def test_the_error_of_a_field_has_its_line(convert: Any) -> None:
+    status, _, err = convert("rules:\n- seriesQuery: a\n- seriesQuery: b\n  metricQuery: c\n")
+    assert (status, err.split(" ")[0]) == (1, "<stdin>:4:")
 
 
 def test_a_misspelt_field_in_a_config_map_is_an_error(convert: Any) -> None:

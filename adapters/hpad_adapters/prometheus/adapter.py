@@ -77,18 +77,22 @@ class Prometheus:
         self._discovery = rules.SeriesDiscovery(self._connection, context, parse_duration(settings.discovery_ttl))
 
     @staticmethod
-    def flaws(settings: settings.Settings) -> Iterator[tuple[rules.Place, str]]:
+    def flaws(settings: settings.Settings) -> Iterator[tuple[configuration.Place, str]]:
         """Yields the errors of the queries and the rules, with their places. Blocks, because it reads `rules_file`."""
         yield from queries.flaws(settings.metrics)
-        field = "rules_file" if settings.rules_file else "rules"
+        file = settings.rules_file
+        field = "rules_file" if file else "rules"
+        problems: Iterable[tuple[configuration.Place, str]]
         try:
-            read = configuration.read(settings)
+            problems = rules.flaws(configuration.read(settings), settings)
+        except configuration.RulesError as error:
+            problems = error.problems
         except AdapterError as error:
             yield (field,), error.message.removeprefix(f"{field}: ")
             return
-        file = settings.rules_file
-        for place, text in rules.flaws(read, settings):
-            yield ((field,), f"{file}: {rules.written(place)}: {text}") if file else ((field, *place), text)
+        for place, text in problems:
+            in_file = ": ".join(filter(None, (file, configuration.written(place), text)))
+            yield ((field,), in_file) if file else ((field, *place), text)
 
     async def prepare(self) -> None:
         """Reads `rules_file`, unless it has been read; raises AdapterError for a wrong rule."""

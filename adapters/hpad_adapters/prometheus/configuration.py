@@ -4,14 +4,16 @@ Source: prometheus-adapter, docs/config.md and docs/externalmetrics.md.
 """
 
 import re
-from collections.abc import Mapping
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
 
-from hpad.adapter import AdapterError
+from hpad.adapter import AdapterError, meant
 from hpad_adapters.prometheus import template as template_module
 from hpad_adapters.prometheus.settings import Settings
 
@@ -19,6 +21,24 @@ _PLAIN = "<<.Resource>>"
 """The label where a rule names none, as in some examples of prometheus-adapter."""
 _FIELDS = frozenset({"Group", "Resource"})
 _UNFIT_IN_LABELS = re.compile(r"[.-]")
+
+
+Place = tuple[str | int, ...]
+"""A place in a configuration of rules: fields, and positions in lists."""
+
+
+class RulesError(AdapterError):
+    """One or more rules are wrong; `problems` holds the place and the text of each fault."""
+
+    def __init__(self, where: str, problems: Sequence[tuple[Place, str]]) -> None:
+        texts = (": ".join(filter(None, (where, written(place), text))) for place, text in problems)
+        super().__init__("; ".join(texts), "spec")
+        self.problems = tuple(problems)
+
+
+def written(place: Place) -> str:
+    """Returns a place as text: rules[0]."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f": {step}" for step in place).removeprefix(": ")
 
 
 class GroupResource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -137,8 +157,7 @@ def read(settings: Settings) -> Configuration:
         raise AdapterError(f"{where}: nested too deeply", "spec") from None
     except msgspec.ValidationError as error:
         # msgspec reports the first error only; the operator needs those of all rules.
-        messages = _by_rule(content) or [str(error)]
-        raise AdapterError("; ".join(f"{where}: {each}" for each in messages), "spec") from None
+        raise RulesError(where, _problems(content) or [((), str(error))]) from None
 
 
 def _without_null(value: Any) -> Any:
@@ -148,14 +167,39 @@ def _without_null(value: Any) -> Any:
     return [_without_null(each) for each in value] if isinstance(value, list) else value
 
 
-def _by_rule(content: Any) -> list[str]:
-    """Returns the errors of the rules, each with its place; [] if the error is elsewhere."""
-    found = []
+def _problems(content: Any) -> list[tuple[Place, str]]:
+    """Returns the unknown fields, and the first other error of each rule without one; [] if the error is elsewhere."""
+    unknown = list(_unknown(content, Configuration, ()))
+    named = {place[:2] for place, _ in unknown}
+    return [*unknown, *(each for each in _by_rule(content) if each[0] not in named)]
+
+
+def _unknown(value: Any, form: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    """Yields the fields that a struct does not have, in all structs of a type."""
+    inner = typing.get_args(form)
+    if isinstance(form, types.UnionType):
+        for each in inner:
+            yield from _unknown(value, each, place)
+    elif inner:
+        entries = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
+        for key, each in entries:
+            yield from _unknown(each, inner[-1], (*place, key))
+    elif issubclass(form, msgspec.Struct) and isinstance(value, dict):
+        fields = {field.encode_name: field.type for field in msgspec.structs.fields(form)}
+        for name, each in value.items():
+            if name in fields:
+                yield from _unknown(each, fields[name], (*place, name))
+            else:
+                known = meant(str(name), fields) or f"; known are {', '.join(fields)}"
+                yield (*place, str(name)), f"unknown field{known}"
+
+
+def _by_rule(content: Any) -> Iterator[tuple[Place, str]]:
+    """Yields the errors of the rules, each with its place."""
     for section in ("rules", "externalRules"):
         listed = content.get(section) if isinstance(content, dict) else None
         for index, rule in enumerate(listed if isinstance(listed, list) else []):
             try:
                 msgspec.convert(rule, DiscoveryRule)
             except msgspec.ValidationError as error:
-                found.append(f"{section}[{index}]: {error}")
-    return found
+                yield (section, index), str(error)

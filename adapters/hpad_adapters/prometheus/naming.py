@@ -84,14 +84,22 @@ class Naming(msgspec.Struct, frozen=True):
 
 
 def made(series_query: str, filters: Sequence[NameFilter], matches: str, as_: str) -> Naming:
-    """Makes the naming of a rule; raises ValueError or re.error for invalid or ambiguous patterns."""
-    pattern = re.compile(matches or ".*")
+    """Makes the naming of a rule; raises ValueError for invalid or ambiguous patterns."""
+    matching = pattern("name: matches", matches or ".*")
     if not as_:
-        if pattern.groups > 1:
+        if matching.groups > 1:
             raise ValueError(f"name: matches {shown(matches)} has several groups, so `as` must name one of them")
-        as_ = f"${pattern.groups}"
-    found = (*filters, NameFilter(pattern, True)) if matches else tuple(filters)
-    return Naming(series_query, found, pattern, as_)
+        as_ = f"${matching.groups}"
+    found = (*filters, NameFilter(matching, True)) if matches else tuple(filters)
+    return Naming(series_query, found, matching, as_)
+
+
+def pattern(field: str, text: str) -> re.Pattern[str]:
+    """Compiles a regular expression; raises ValueError naming the field."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{field}: {shown(text)} is no regular expression: {error}") from None
 
 
 def _expanded(as_: str, match: re.Match[str]) -> str:

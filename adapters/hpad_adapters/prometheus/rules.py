@@ -4,7 +4,6 @@ A metric name that cannot be inverted to one series needs the names of the serie
 """
 
 import functools
-import re
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
@@ -23,7 +22,15 @@ from hpad.adapter import (
     parse_duration,
 )
 from hpad_adapters.prometheus import naming, queries, template
-from hpad_adapters.prometheus.configuration import Configuration, DiscoveryRule, Filter, Labels, ResourceRules
+from hpad_adapters.prometheus.configuration import (
+    Configuration,
+    DiscoveryRule,
+    Filter,
+    Labels,
+    Place,
+    ResourceRules,
+    RulesError,
+)
 from hpad_adapters.prometheus.connection import PrometheusConnection
 from hpad_adapters.prometheus.queries import QueryEntry, QueryRecipe
 from hpad_adapters.prometheus.settings import Settings
@@ -35,18 +42,6 @@ RESOURCES = (RESOURCE, CONTAINER_RESOURCE)
 _DEFAULT_SPAN = timedelta(minutes=1)
 _Subject = tuple[str, str]
 """A resource in the singular, and its group."""
-
-
-Place = tuple[str | int, ...]
-"""A place in a configuration of rules: fields, and positions in lists."""
-
-
-class RulesError(AdapterError):
-    """One or more rules are wrong; `problems` holds the place and the text of each fault."""
-
-    def __init__(self, where: str, problems: Sequence[tuple[Place, str]]) -> None:
-        super().__init__("; ".join(f"{where}: {written(place)}: {text}" for place, text in problems), "spec")
-        self.problems = tuple(problems)
 
 
 class Rule(msgspec.Struct, frozen=True, eq=False):
@@ -120,12 +115,12 @@ class CompiledRules:
         for index, rule in enumerate(rules):
             try:
                 made.append(self._rule(f"{section}[{index}]", rule))
-            except (re.error, ValueError) as error:
+            except ValueError as error:
                 self._problems.append(((section, index), str(error)))
         return made
 
     def _rule(self, place: str, rule: DiscoveryRule) -> Rule:
-        """Compiles a rule; raises ValueError (also as TemplateError) or re.error."""
+        """Compiles a rule; raises ValueError (also as TemplateError)."""
         filters = [_filter(each) for each in rule.series_filters]
         made = naming.made(rule.series_query, filters, rule.name.matches, rule.name.as_)
         labels = Labels(rule.resources)
@@ -160,11 +155,6 @@ class CompiledRules:
                 except ValueError as error:
                     self._problems.append((("resourceRules", name), str(error)))
         return compiled
-
-
-def written(place: Place) -> str:
-    """Returns a place as text: rules[0]."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f": {step}" for step in place).removeprefix(": ")
 
 
 def flaws(configuration: Configuration, settings: Settings) -> Iterator[tuple[Place, str]]:
@@ -219,7 +209,8 @@ def entry(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -
 def _filter(written: Filter) -> naming.NameFilter:
     if bool(written.is_) == bool(written.is_not):
         raise ValueError("seriesFilters: give one of is and isNot")
-    return naming.NameFilter(re.compile(written.is_ or written.is_not), bool(written.is_))
+    pattern = naming.pattern("seriesFilters", written.is_ or written.is_not)
+    return naming.NameFilter(pattern, bool(written.is_))
 
 
 def _subject(query: Query) -> _Subject | None:
