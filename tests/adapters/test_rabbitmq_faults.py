@@ -44,6 +44,8 @@ def page(*items: dict[str, object], pages: int = 1) -> str:
             "answered 500 Internal Server Error: mnesia",
         ),
         ({"status": 400, "body": '{"error":"bad","reason":"s3cret"}'}, r"answered 400 Bad Request: \*\*\*"),
+        ({"status": 400}, r'answered 400 Bad Request: the url must end before "/api".+"%2F" in paths as it is'),
+        ({"status": 406}, 'answered 406 Not Acceptable: the url must end before "/api"'),
         ({"status": 429, "body": "[]"}, "answered 429 Too Many Requests"),
         (
             {"status": 403, "body": '{"error":"x","reason":"no"}'},
@@ -187,6 +189,24 @@ async def test_statistics_replace_totals_that_the_broker_lacks(stub, rabbit):
         answers = await source.answer(queries)
         assert all(isinstance(answer, ExternalSample) and answer.values == (5_000,) for answer in answers)
         assert len(stub.requests) == requests
+
+
+@pytest.mark.parametrize("metric", [{"queue": "orders"}, {"queue_regex": "ord.*"}])
+async def test_queues_of_another_vhost_are_no_answer(stub, rabbit, metric):
+    """A proxy that decodes %2F and merges slashes makes the list of vhost "/" one of all vhosts."""
+
+    async def merged(request: web.BaseRequest) -> web.Response:
+        if request.path.endswith("orders"):
+            return web.json_response({"error": "Object Not Found", "reason": "Not Found"}, status=404)
+        items = [{"name": "orders", "vhost": vhost, **COUNTS} for vhost in ("/", "shop")]
+        return web.json_response({"items": items, "page_count": 1, "filtered_count": 2})
+
+    stub.handler = merged
+    [answer] = await adapter(stub.url, rabbit, metrics={"it": rabbitmq.Metric(**metric)}).answer(
+        [testing.external("it")]
+    )
+    assert isinstance(answer, AdapterError)
+    assert f'rabbitmq at {stub.url} answers with queues of vhost "shop" in place of "/"' in answer.message
 
 
 async def test_a_list_that_changes_while_it_is_read_is_read_again(stub, rabbit):

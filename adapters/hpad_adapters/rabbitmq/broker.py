@@ -17,6 +17,9 @@ _JSON = "application/json"
 _USER_OF_A_TOKEN = "hpad"  # any name: RabbitMQ takes the token from the password, and the user from the token
 _WRONG_LOGIN = ("Login failed", "Not_Authorized")
 """The reasons for a wrong user name or password in RabbitMQ 3.10, and in 4.0."""
+KEEPS_SLASHES = 'a proxy in front must leave "%2F" in paths as it is (nginx: a proxy_pass without a path)'
+_ODD_PATHS = (400, 404, 405, 406)
+"""What RabbitMQ 3.10 and 4.0 answer, without a text, to a path that they do not know."""
 _REFUSALS = (400, 414)
 """Bad Request, and URI Too Long."""
 
@@ -84,7 +87,10 @@ class RabbitmqBroker:
             raise NotFoundError(f"{name} has no such queue or vhost", "spec")
         if status != 200:
             kind = _RefusedByNodeError if status in _REFUSALS else RequestFailedError
-            raise kind(f"{name} answered {status} {response.reason}".rstrip() + self._reason(response))
+            reason = self._reason(response)
+            if not reason and status in _ODD_PATHS:
+                reason = f': the url must end before "/api", without a vhost; {KEEPS_SLASHES}'
+            raise kind(f"{name} answered {status} {response.reason}".rstrip() + reason)
         if not response.body.strip():
             raise RequestFailedError(f"{name} gave an empty answer")
         if response.content_type != _JSON:

@@ -38,7 +38,7 @@ from hpad_adapters.rabbitmq.answers import (
     sample_columns,
     statistics_columns,
 )
-from hpad_adapters.rabbitmq.broker import BrokerRefusedError, NotFoundError, RabbitmqBroker
+from hpad_adapters.rabbitmq.broker import KEEPS_SLASHES, BrokerRefusedError, NotFoundError, RabbitmqBroker
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
 from hpad_adapters.rabbitmq.queues import QUORUM, STREAM, RabbitmqQueue, possible
 from hpad_adapters.rabbitmq.settings import Settings
@@ -237,7 +237,9 @@ class Management:
         for _ in range(_TRIES):
             found = await self._pages(vhost, lookup, parameters, most_pages)
             if found is not None:
-                return [_without_doubtful_counts(queue) for queue in found if lookup.matches(queue.name)]
+                queues = [_without_doubtful_counts(queue) for queue in found if lookup.matches(queue.name)]
+                self._check_vhost(vhost, queues)
+                return queues
         raise AdapterError(f"the queues of {self._of(vhost)} changed {_TRIES} times while their pages were read")
 
     async def _pages(
@@ -259,6 +261,13 @@ class Management:
             page, pages = page + 1, answer.page_count
         # Brokers without filtered_count give no way to notice a change.
         return found.values() if counts in ({None}, {len(found) + repeated}) else None
+
+    def _check_vhost(self, vhost: str, queues: Iterable[RabbitmqQueue]) -> None:
+        """Raises AdapterError for queues of another vhost: without the "%2F" of "/" the path is that of all vhosts."""
+        others = sorted({queue.vhost for queue in queues} - {vhost, ""})
+        if others and vhost != ANY_VHOST:
+            found = f'{self._broker} answers with queues of vhost "{others[0]}" in place of "{vhost}"'
+            raise AdapterError(f"{found}: {KEEPS_SLASHES}", lasting=True)
 
     def _check_size(self, vhost: str, answer: QueuePage, most_pages: int | None) -> None:
         count = answer.filtered_count if answer.filtered_count is not None else len(answer.items)
