@@ -61,6 +61,7 @@ TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secre
         ({"url": URL, "metrics": {"m": {"queue": "a", "queues": ["b"]}}}, "queues: write only one of queue and queues"),
         ({"url": URL, "patterns": {"m": "("}}, "patterns: m: '(' is not a regular expression"),
         ({"url": URL, "metrics": {"m": {"queue_regex": "("}}}, "is not a regular expression"),
+        ({"url": URL, "metrics": {"m": {"queue_regex": "a[[:digit:]]"}}}, "Python has no [:digit:]"),
         ({"url": URL, "metrics": {"m": {"exclude_regex": "a"}}}, "leaves out queues of a queue_regex"),
         ({"url": URL, "metrics": {"m": {"queue": "a", "vhost": "*"}}}, "stands for all vhosts and needs a queue_regex"),
         (
