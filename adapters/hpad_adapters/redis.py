@@ -1,10 +1,10 @@
 """Backlogs in Redis: sizes of lists, streams, sets and hashes, and what a consumer group has not done yet.
 
-Source: Redis, commands TYPE, LLEN, XLEN, XPENDING, XINFO GROUPS, SCARD, ZCARD, HLEN. Redis is one server, the master
-that Redis Sentinel watches, or a cluster.
+Source: Redis, commands TYPE, LLEN, XLEN, XINFO GROUPS, SCARD, ZCARD, HLEN. Redis is one server, the master that Redis
+Sentinel watches, or a cluster.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -24,16 +24,11 @@ _TYPES = {
     SORTED_SET: "zset",
     HASH: "hash",
 }
-_OF_A_GROUP = frozenset({PENDING, LAG})
-_COUNTS: dict[str, tuple[str, ...]] = {
-    LIST: ("LLEN",),
-    STREAM: ("XLEN",),
-    PENDING: ("XPENDING",),
-    LAG: ("XINFO GROUPS",),
-    SET: ("SCARD",),
-    SORTED_SET: ("ZCARD",),
-    HASH: ("HLEN",),
-}
+_OF_A_GROUP = {PENDING: "pending", LAG: "lag"}
+"""Metric -> the field of a group in the reply to XINFO GROUPS."""
+_COUNTS = {LIST: "LLEN", STREAM: "XLEN", SET: "SCARD", SORTED_SET: "ZCARD", HASH: "HLEN"}
+_COUNTS |= dict.fromkeys(_OF_A_GROUP, "XINFO GROUPS")
+_OF_TYPE = {kind: name for name, kind in _TYPES.items() if name not in _OF_A_GROUP}
 _MOST = (2**63 - 1) // 1000
 """The largest count whose thousandths fit into 64 bits."""
 
@@ -51,6 +46,8 @@ class RedisSettings(RedisServers, frozen=True, forbid_unknown_fields=True, kw_on
     keys: the key in a metric's selector -> the real key, for keys that label values cannot hold ("jobs:mail").
     only_keys: selectors may name the keys of `keys` only.
     missing_stream: a stream that does not exist is an error, or zero.
+    missing_group: a group that does not exist is an error; or all entries of the stream wait for it (all), which is
+    needed with minReplicas: 0 if the first consumer makes the group.
     missing_list: a list, set or hash that does not exist is zero, as Redis removes it with its last element; or an
     error, for keys that are never empty.
     """
@@ -58,6 +55,7 @@ class RedisSettings(RedisServers, frozen=True, forbid_unknown_fields=True, kw_on
     keys: dict[str, str] = msgspec.field(default_factory=dict)
     only_keys: bool = False
     missing_stream: Literal["error", "zero"] = "error"
+    missing_group: Literal["error", "all"] = "error"
     missing_list: Literal["error", "zero"] = "zero"
 
 
@@ -98,7 +96,7 @@ class Redis:
         """Does nothing: a connection ends with its batch."""
 
     def _request(self, query: Query) -> RedisRequest:
-        """Returns the two commands of a query: TYPE, and the one that returns the count; raises AdapterError."""
+        """Returns the commands of a query: TYPE, and those that return counts; raises AdapterError."""
         if query.name not in _TYPES:
             raise no_metric(query, _TYPES)
         by_label = labels(query, ("key", "group") if query.name in _OF_A_GROUP else ("key",))
@@ -106,25 +104,28 @@ class Redis:
         if self._settings.only_keys and name not in self._settings.keys:
             raise AdapterError(f'the key "{name}" is not one of the keys that the configuration allows', "spec")
         key = self._settings.keys.get(name, name)
-        group = (by_label["group"],) if query.name == PENDING else ()
-        return RedisRequest(key, (("TYPE", key), (*_COUNTS[query.name], key, *group)))
+        counts = [_COUNTS[query.name]]
+        if query.name in _OF_A_GROUP and self._settings.missing_group == "all":
+            counts.append(_COUNTS[STREAM])
+        return RedisRequest(key, (("TYPE", key), *((command, key) for command in counts)))
 
     def _answer(self, query: Query, replies: list[Reply] | AdapterError) -> Answer:
         if isinstance(replies, AdapterError):
             return replies
-        kind, count = replies
+        kind, *counts = replies
         wanted = _TYPES[query.name]
-        for reply in (kind, count):
+        for reply in replies:
             # The count of a key of another type is an error reply too, but less clear than the check of the type below.
             if isinstance(reply, ReplyError) and (reply is kind or kind == wanted):
-                return AdapterError(f'{self._where}: "{query.name}" of "{query.selector}": {reply}')
+                return self._error(f'"{query.name}" of "{query.selector}": {reply}')
         if kind == "none":
             return self._absent(query, wanted)
         if not isinstance(kind, str):
             return AdapterError(f'{self._where}: the reply to TYPE of "{query.selector}" is not a type')
         if kind != wanted:
-            return AdapterError(f'{self._where}: the key of "{query.selector}" is a {kind}, not a {wanted}', "spec")
-        return self._counted(query, count)
+            instead = f": take {_OF_TYPE[kind]}" if kind in _OF_TYPE else ""
+            return self._error(f'the key of "{query.selector}" is a {kind}, not a {wanted}{instead}', "spec")
+        return self._counted(query, counts)
 
     def _absent(self, query: Query, wanted: str) -> Answer:
         """Returns the answer for a key that does not exist."""
@@ -132,40 +133,51 @@ class Redis:
         kind, choice = ("stream", settings.missing_stream) if wanted == "stream" else ("key", settings.missing_list)
         if choice == "zero":
             return ExternalSample((0,), self._clock.now())
-        return AdapterError(f'{self._where}: there is no {kind} for "{query.selector}"', "spec")
+        return self._error(f'there is no {kind} for "{query.selector}"', "spec")
 
-    def _counted(self, query: Query, count: Reply) -> Answer:
-        """Returns the sample of a count, which XPENDING and XINFO hold in an array."""
-        if query.name == LAG:
-            found = _lag(query, count)
-            if isinstance(found, AdapterError):
-                return AdapterError(f"{self._where}: {found.message}", found.blame)
-            count = found
-        elif query.name == PENDING and isinstance(count, list) and count:
-            count = count[0]
+    def _counted(self, query: Query, counts: Sequence[Reply]) -> Answer:
+        """Returns the sample of a count, which XINFO GROUPS has among the fields of a group."""
+        count: Reply | AdapterError = counts[0]
+        if query.name in _OF_A_GROUP and isinstance(count, list):
+            count = self._of_group(query, count, counts[1:])
+        if isinstance(count, AdapterError):
+            return count
         if not isinstance(count, int):
             return AdapterError(f'{self._where}: the reply for "{query.name}" is not a number')
         if not 0 <= count <= _MOST:
             return AdapterError(f'{self._where}: the reply for "{query.name}" is {count}, which is not a count')
         return ExternalSample((count * 1000,), self._clock.now())
 
+    def _of_group(self, query: Query, groups: Sequence[Reply], length: Sequence[Reply]) -> Reply | AdapterError:
+        """Returns the field of a group; of an absent one, what the length of the stream says if it was asked for."""
+        group = _group(query, groups)
+        if group is None and not length:
+            return self._error(f'there is no consumer group for "{query.selector}" (missing_group)', "spec")
+        if group is None:
+            return length[0] if query.name == LAG else 0
+        count = group.get(_OF_A_GROUP[query.name])
+        return self._error(_unknown(query, group)) if count is None else count
 
-def _lag(query: Query, reply: Reply) -> Reply | AdapterError:
-    """Returns the field `lag` of a group; an error for an absent group, and where Redis does not know the lag."""
+    def _error(self, text: str, blame: str = "source") -> AdapterError:
+        """Returns why one metric has no value: the server works."""
+        return AdapterError(f"{self._where}: {text}", blame, alive=True)
+
+
+def _group(query: Query, reply: Sequence[Reply]) -> dict[str, Reply] | None:
+    """Returns the fields of the group of a query, None for an absent one."""
     assert query.selector is not None
     name = next(term.values[0] for term in query.selector.requirements if term.key == "group")
-    groups = [_fields(each) for each in reply] if isinstance(reply, list) else []
-    group = next((each for each in groups if each.get("name") == name), None)
-    if group is None:
-        return AdapterError(f'there is no consumer group for "{query.selector}"', "spec")
-    if "lag" not in group:
-        return AdapterError("it does not report the lag of a group, which Redis does from version 7.0 on")
-    if group["lag"] is None:
-        return AdapterError(
-            f'the lag for "{query.selector}" is unknown to Redis, as after entries in the middle of the stream were'
-            " deleted (XINFO GROUPS)"
-        )
-    return group["lag"]
+    return next((each for each in map(_fields, reply) if each.get("name") == name), None)
+
+
+def _unknown(query: Query, group: Mapping[str, Reply]) -> str:
+    """Returns why Redis does not report a field of a group."""
+    if _OF_A_GROUP[query.name] not in group:
+        return "it does not report the lag of a group, which Redis does from version 7.0 on"
+    return (
+        f'the lag for "{query.selector}" is unknown to Redis, as after entries in the middle of the stream were '
+        f"deleted (XINFO GROUPS): where workers delete what they have done, take {STREAM}"
+    )
 
 
 def _fields(group: Reply) -> dict[str, Reply]:

@@ -157,6 +157,21 @@ class TestServer:
         assert values(answers) == [(4000,), (7000,), None, None]
         assert "there is no consumer group" in message(answers[2])
         assert "is unknown to Redis" in message(answers[3])
+        assert "take redis_stream_length" in message(answers[3])
+        assert all(isinstance(answer, AdapterError) and answer.alive for answer in answers[2:])
+
+    async def test_all_entries_may_wait_for_a_group_that_does_not_exist(self, server: Server) -> None:
+        """As at zero replicas, when the first consumer makes the group."""
+        answers = await ask(
+            f"redis://127.0.0.1:{server.port}",
+            testing.external("redis_stream_lag", "key=orders,group=nobody"),
+            testing.external("redis_stream_pending", "key=orders,group=nobody"),
+            testing.external("redis_stream_lag", "key=orders,group=shop"),
+            testing.external("redis_stream_pending", "key=orders,group=shop"),
+            testing.external("redis_stream_lag", "key=gone,group=nobody"),
+            missing_group="all",
+        )
+        assert values(answers) == [(7000,), (0,), (4000,), (3000,), None]
 
     async def test_databases(self, server: Server) -> None:
         answers = await ask(f"redis://127.0.0.1:{server.port}/1", testing.external("redis_list_length", "key=jobs"))
@@ -179,9 +194,9 @@ class TestServer:
             testing.external("redis_list_length", "key=orders"),
         )
         assert "there is no stream" in message(gone)
-        assert "NOGROUP" in message(group)
-        assert "is a string, not a list" in message(text)
-        assert "is a stream, not a list" in message(stream)
+        assert "there is no consumer group" in message(group)
+        assert message(text).endswith("is a string, not a list")
+        assert message(stream).endswith("is a stream, not a list: take redis_stream_length")
 
     async def test_missing_stream_zero_makes_it_zero(self, server: Server) -> None:
         asked = testing.external("redis_stream_pending", "key=gone,group=shop")

@@ -90,6 +90,9 @@ def test_the_three_numbers_of_a_stream(metadata: dict[str, str], metric: str, ta
     assert external(found)["target"] == {"type": "AverageValue", "averageValue": target}
     annotations = (found.hpa or {})["metadata"].get("annotations", {})
     assert ("hpad.io/activation" in annotations) == ("activationLagCount" in metadata)
+    assert [source.settings.get("missing_group") for source in found.sources] == [
+        "all" if "lagCount" in metadata else None
+    ]
     assert lost(found) == []
 
 

@@ -162,6 +162,8 @@ def _from_host(trigger: Trigger, example: str) -> tuple[dict[str, Any], str, str
 _REDIS_PORT, _SENTINEL_PORT = 6379, 26379
 _DEFAULT_ENTRIES: Final = "5"
 _MAX_LABEL: Final = 63
+_WITHOUT_GROUP: Final = {"missing_group": "all"}
+"""KEDA counts the entries of the stream until the group exists: redis_streams_scaler.go: createEntriesCountFn."""
 _LIST, _STREAM, _PENDING, _LAG = "redis_list_length", "redis_stream_length", "redis_stream_pending", "redis_stream_lag"
 
 
@@ -204,7 +206,7 @@ def _add(trigger: Trigger, metric: str, key: str, labels: dict[str, str], number
         path=trigger.path,
         adapter="redis",
         host=host,
-        settings=settings,
+        settings=settings | (_WITHOUT_GROUP if metric == _LAG else {}),
         section="keys",
         entry=name,
         query=key,
