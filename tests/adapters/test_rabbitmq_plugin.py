@@ -57,6 +57,7 @@ async def test_reads_again_after_a_second(stub: Stub) -> None:
     ("answer", "error"),
     [
         ({"body": "not found", "status": 404}, "it has no /metrics/detailed, which RabbitMQ has from 3.10 on"),
+        ({"body": "", "status": 406}, r"answers 406: .* address of the plugin \(port 15692\)"),
         ({"status": 401}, r"refused the user \(401\)"),
         ({"status": 503}, "answers 503"),
         ({"body": "<html>"}, 'other than metrics: the line "<html>" is not a sample'),

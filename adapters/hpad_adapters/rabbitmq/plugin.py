@@ -205,10 +205,10 @@ def _checked(response: Response, url: str) -> bytes:
     status, name = response.status, _named(url)
     if status in (401, 403):
         raise AdapterError(f"{name} refused the user ({status}): configure username and password_file", lasting=True)
-    if status == 404:
+    if status in (404, 406):  # the management API answers 406 to the path of the plugin
         raise AdapterError(
-            f"{name} answers 404: it has no /metrics/detailed, which RabbitMQ has from 3.10 on, or this is not the "
-            "address of the plugin (port 15692)",
+            f"{name} answers {status}: it has no /metrics/detailed, which RabbitMQ has from 3.10 on, or this is not "
+            "the address of the plugin (port 15692)",
             lasting=True,
         )
     if status != 200:
