@@ -13,7 +13,6 @@ def restored():
     thresholds = gc.get_threshold()
     yield
     gc.set_threshold(*thresholds)
-    gc.unfreeze()
 
 
 def test_ten_thousand_objects_cause_no_search():

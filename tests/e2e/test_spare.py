@@ -45,8 +45,8 @@ async def test_the_spare_replicas_stay_beside_what_the_load_needs(world: World, 
     await _spare(world, "2")
     await _rests_at(world, NEEDED + 2)
     await world.until(lambda: _averages(world) == [47])  # 7 x 34m over five replicas
-    events = world.events("web")
-    assert ("SuccessfulRescale", NEEDED + 2) in [(reason, int(text.split()[2][0])) for reason, text in events]
+    sizes = [text.split()[2] for reason, text in world.events("web") if reason == "SuccessfulRescale"]
+    assert f"{NEEDED + 2};" in sizes
     await _spare(world, "100%")
     await _rests_at(world, 2 * NEEDED)
     await _spare(world, None)

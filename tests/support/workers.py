@@ -6,6 +6,7 @@ one unit of tests after the other (`support.distribution`), and sends its report
 
 import collections
 import contextlib
+import gc
 import itertools
 import os
 import signal
@@ -184,8 +185,13 @@ def _settle(config: pytest.Config, connection: Connection) -> None:
 
 
 def _run_units(session: pytest.Session, connection: Connection) -> None:
-    """Runs units until there is no more. Between units, fixtures of the session stay."""
+    """Runs units until there is no more. Between units, fixtures of the session stay.
+
+    What the tests before have left, such as caches, is not searched for garbage by tests that do so.
+    """
     while (unit := connection.recv()) is not None:
+        gc.collect()
+        gc.freeze()
         items = [session.items[number] for number in unit]
         for item, following in itertools.zip_longest(items, items[1:], fillvalue=session):
             session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
