@@ -62,6 +62,11 @@ def rounded(seconds: float) -> str:
     return span(round(seconds / 60) * 60 if seconds >= _SOME else round(seconds))
 
 
+def short(seconds: float) -> str:
+    """Returns a duration with two digits where it is shorter than ten seconds."""
+    return f"{seconds:.2g}s" if seconds < 10 else rounded(seconds)
+
+
 def days(seconds: float) -> str:
     """Returns a time: "5 days", or hours below two days."""
     count = seconds / DAY

@@ -85,15 +85,18 @@ def test_a_metric_that_each_pod_exceeds_is_left_alone() -> None:
 
 
 def test_a_slow_queue_with_known_rates_gets_fewer_messages_per_replica() -> None:
-    columns = {"jobs": [400.0] * DAY, "published": 10.0, "acked": 10.0}
+    columns = {"jobs": [800.0] * DAY, "published": 20.0, "acked": 20.0}
     past = painted(
-        spec(external("jobs", averageValue="40"), low=1, high=30),
+        spec(external("jobs", averageValue="80"), low=1, high=30),
         [10.0] * DAY,
         columns,
-        queues={"jobs": Rates("published", "acked", 1.0)},
+        queues={"jobs": Rates("published", "acked", 2.0)},
     )
     found = tried(past, HpaFault.QUEUE_SLOW)
-    assert words(found) == ["external metric jobs goal 40 -> 20", "external metric jobs goal 40 -> 10"]
+    assert words(found) == [
+        "external metric jobs goal 80 -> 40 (40s -> 20s of work)",
+        "external metric jobs goal 80 -> 20 (40s -> 10s of work)",
+    ]
     assert found[0].changes[0].path == "spec.metrics[0].external.target.averageValue"
     assert {each.mends[0] for each in found} == {HpaFault.QUEUE_SLOW}
 

@@ -26,6 +26,8 @@ from hpad.simulation.advice.choosing.comparison import whole
 from hpad.simulation.advice.model.leap import DOWN_WINDOW, UP_POLICIES, UP_WINDOW
 from hpad.simulation.advice.model.load_model import LoadModel, is_cpu_utilization
 from hpad.simulation.advice.model.rerun import Rerun
+from hpad.simulation.advice.words import short
+from hpad.simulation.backlog import Backlog
 from hpad.simulation.history import DAY, is_total, metrics_of
 
 MOST: Final = 10
@@ -244,19 +246,28 @@ def _maxima(found: Situation) -> Iterator[SettingCandidate]:
 
 def _goals_down(found: Situation) -> Iterator[SettingCandidate]:
     """Yields lower goals: of CPU and memory in steps of ten percent, of queues for fewer messages per replica."""
-    queues = found.model.past.queues
+    backlogs = found.model.workload(found.model.hpa).backlogs
     for name, metric, path in _metrics(found.model):
         if metric.kind == UTILIZATION:
             for goal in (each for each in _LOWER_GOALS if each <= metric.amount - _STEP):
                 yield _utilization(metric, path, goal, HpaFault.GOAL_HIGH)
             continue
         mends = HpaFault.GOAL_HIGH if metric.of_pods else HpaFault.QUEUE_SLOW
-        for part in _SOONER if name in queues else _LOWER:
+        for part in _SOONER if name in backlogs else _LOWER:
             amount = _rounded(metric.amount * part)
             before, after = (amounts.exact(each, metric.unit) for each in (metric.amount, amount))
             field = "value" if metric.kind == VALUE else "averageValue"
             change = _change(f"{path}.{field}", _quantity(metric, metric.amount), _quantity(metric, amount))
-            yield SettingCandidate((change,), (mends, HpaFault.GOAL_HIGH), f"{metric.label} goal {before} -> {after}")
+            words = f"{metric.label} goal {before} -> {after}{_work(metric, amount, backlogs.get(name))}"
+            yield SettingCandidate((change,), (mends, HpaFault.GOAL_HIGH), words)
+
+
+def _work(metric: CompiledMetric, amount: int, backlog: Backlog | None) -> str:
+    """Returns how long a replica works on the messages of its goal, now and with another amount; "" where not known."""
+    if backlog is None or metric.kind == VALUE or backlog.per_replica <= 0:
+        return ""
+    before, after = (short(each / 1000 / backlog.per_replica) for each in (metric.amount, amount))
+    return f" ({before} -> {after} of work)"
 
 
 def _rounded(milli: float) -> int:
