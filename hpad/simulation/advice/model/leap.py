@@ -120,7 +120,7 @@ class LeapRun:
         self._seen = seen if demand.is_plain(hpa, tunables) else None
         self._proposed = demand.proposals(hpa, tunables) if self._seen is not None else []
         self._replaced = demand.is_replaced(hpa)
-        self._low, self._high, self._older = demand.lowest(hpa, tunables), spec.max_replicas, behavior is None
+        self._low, self._high = demand.lowest(hpa, tunables), spec.max_replicas
         self._bounds = self._low, self._high
         self._windows = PLAIN.of(hpa).controls.schedule
         self._edge = NEVER if self._windows is None else 0
@@ -135,7 +135,7 @@ class LeapRun:
         self._count = workload.fleet.count
         self._most = _MOST
         self._past = [(0, self._count)]  # recommendations, and the turns that made them
-        self._above, self._from, self._up_to = -NEVER, 0, 0
+        self._from, self._up_to = 0, 0
         self._behind = False  # recommendations of turns that were left out are not in the history of the driver
         self._failing = (
             False  # a metric fails in the history of the driver: the next turn ends that, or goes on with it
@@ -172,7 +172,7 @@ class LeapRun:
         end = min(end, self._plan.number, self._edge)
         replicas = demand.recommended(self._proposed, values, self._count, replaced=self._replaced)
         if replicas is None:
-            self._turn = end
+            self._turn, self._settles = end, end + 1
             return
         unsure = replicas == UNSURE or self._failing
         stop = self._turn if unsure else min(end, self._next_change(replicas, end))
@@ -186,10 +186,7 @@ class LeapRun:
         """Returns the first turn that may change the count if the recommendation stays so; `end` or later: none."""
         count = self._count
         if replicas > count < self._high:
-            return self._freed(self._up, 0 if self._older else self._up_to, end)
-        # Without spec.behavior the highest recommendation of the window holds, also where it is above the count.
-        if self._older and count < self._high and self._above + self._down.window > self._turn:
-            return self._turn
+            return self._freed(self._up, self._up_to, end)
         if replicas < count > self._low:
             return self._freed(self._down, self._from, end)
         return NEVER
@@ -218,12 +215,10 @@ class LeapRun:
             self._most = 2 * len(self._past) + _MOST
 
     def _compare(self, turn: int, replicas: int) -> None:
-        """Keeps the latest turns with a recommendation above the count, from it on, and up to it."""
+        """Keeps the latest turns with a recommendation from the count on, and up to it."""
         if replicas >= self._count:
             self._from = turn
-        if replicas > self._count:
-            self._above = turn
-        else:
+        if replicas <= self._count:
             self._up_to = turn
 
     def _needed(self, turn: int) -> list[tuple[int, int]]:
@@ -257,7 +252,7 @@ class LeapRun:
         self._up.blocked = self._down.blocked = 0
         self._count = after
         self._counts.append((turn, after))
-        self._from = self._above = self._up_to = -NEVER
+        self._from = self._up_to = -NEVER
         for each in self._past:
             self._compare(*each)
 
