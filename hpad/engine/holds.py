@@ -18,7 +18,6 @@ from hpad.engine.stage import (
     IN_DRY_RUN,
     IN_SHADOW,
     IS_PAUSED,
-    METRICS,
     NOW,
     TOLERANCE,
     WRITE,
@@ -34,7 +33,7 @@ def stages(view: View, decision: Decision, outcome: Outcome | None) -> list[Stag
     found = decision.stages
     if isinstance(decision.verdict, Halt):
         return [*now, *found]
-    if found[0].name == METRICS and _is_tolerated(view, decision):
+    if _is_tolerated(view, decision):
         found[0] = msgspec.structs.replace(found[0], holds=TOLERANCE)
     return [*now, *found, _write(view, decision, outcome)]
 
@@ -51,7 +50,7 @@ def held_by(view: View, decision: Decision, outcome: Outcome | None) -> tuple[st
 def _is_tolerated(view: View, decision: Decision) -> bool:
     """Whether the recommendation would be another one without the tolerance."""
     recommendation = decision.recommendation
-    if recommendation is None or decision.undecided or not any(proposal.tolerated for proposal in decision.proposals):
+    if recommendation is None or not any(proposal.tolerated for proposal in decision.proposals):
         return False
     count = _untolerated(spare.counting(view), decision, recommendation)
     # A lower count would not be applied while a metric fails.

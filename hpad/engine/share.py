@@ -64,12 +64,10 @@ def _requested(pod: Pod) -> int:
 
 
 def within(view: View, decision: Decision, shares: Shares) -> Decision:
-    """Returns the decision with its count within the budget, which never raises it.
+    """Returns a decision on a count with that count within the budget, which never raises it.
 
-    Where nothing was decided, the count stays. Never raises. O(n log n) for n members.
+    Never raises. O(n log n) for n members.
     """
-    if isinstance(decision.verdict, Halt) or decision.undecided:
-        return decision
     found = _budgeted(decision, member(view, decision), shares)
     if not found.held:
         return replace(decision, budgeted=found)

@@ -152,13 +152,16 @@ def turn(view: View, held: Withheld | None = None) -> Steps:
 def _within_budget(
     view: View, decision: Decision, held: Withheld | None
 ) -> Generator[Effect, Any, tuple[Decision, Shares | None]]:
-    """Returns the decision within the budget of the HPA, if it has one, and what it shares."""
+    """Returns the decision within the budget of the HPA, if it has one, and what it shares.
+
+    Where nothing was decided, the count stays.
+    """
     name = view.controls.budget
     if name is None or view.scale is None:
         return decision, None
     decided = not isinstance(decision.verdict, Halt) and not decision.undecided
     shares = yield from AskBudget(name, share.member(view, decision), decided, held)
-    return (decision if shares is None else share.within(view, decision, shares)), shares
+    return (share.within(view, decision, shares) if decided and shares is not None else decision), shares
 
 
 def _withheld(view: View, held: Withheld | None) -> Withheld | None:

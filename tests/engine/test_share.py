@@ -117,6 +117,14 @@ def test_an_unknown_budget_lets_nothing_grow() -> None:
     assert decided(down, 20, unknown).scale_to == 2
 
 
+def test_minima_may_take_the_whole_budget() -> None:
+    web = workload(5, low=5)
+    decided(web, 50, shared(5))
+    assert web.condition(WITHIN_BUDGET).reason == "BudgetShared"
+    decided(web, 50, shared(4))
+    assert web.condition(WITHIN_BUDGET).reason == "MinimaExceedBudget"
+
+
 def test_without_metrics_the_count_stays_whatever_the_budget_is() -> None:
     web = workload(12)
     decision = web.reconcile(AdapterError("down"), shares=shared(10, wants=9, priority=1))
@@ -143,10 +151,21 @@ def test_what_an_hpa_says_about_itself(replicas: int, decides: bool) -> None:
     assert (step.own.held, step.own.wants, step.own.asks) == ((5, 10, 30) if decides else (0, 0, 0))
 
 
+def test_a_minimum_counts_while_the_pods_of_the_target_are_not_known() -> None:
+    web = workload(5, low=2)
+    web.selector = ""
+    steps = turn(web.view())
+    next(steps)
+    step = steps.send(Answered([]))
+    assert isinstance(step, AskBudget)
+    assert (step.decided, step.own.minimum, step.own.held, step.own.wants) == (False, 2, 5, 5)
+
+
 def test_the_largest_pod_says_what_a_replica_costs() -> None:
     pods = [pod("web-0", cpu=200), pod("web-1", cpu=500), pod("web-2", cpu=900, deleted=True), pod("web-3", cpu=None)]
     assert share.millicores(pods) == 500
     assert share.millicores([pod("web-0", pod_requests={"cpu": 700}, cpu=100)]) == 700
+    assert share.millicores([pod("web-0", pod_requests={"memory": 700}, cpu=100)]) == 100
     assert share.millicores([pod("web-0", cpu=None)]) == share.millicores([]) == 0
 
 
