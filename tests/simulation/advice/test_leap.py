@@ -43,7 +43,8 @@ NAMES = {"cpu": (CPU, 50.0), "memory": (MEMORY, 500 * 2**20), "hits": (HITS, 20.
 
 def walk(chance: random.Random, low: float, high: float) -> Iterator[float | None]:
     """Yields a value per minute that wanders, jumps, rests, and is missing at times."""
-    value, calm, jumps = chance.uniform(low, high), chance.choice((0.0, 0.02, 0.1, 0.3)), chance.choice((0.02, 0.1, 0.3))
+    value, calm = chance.uniform(low, high), chance.choice((0.0, 0.02, 0.1, 0.3))
+    jumps = chance.choice((0.02, 0.1, 0.3))
     for _ in range(MINUTES):
         kind = chance.random()
         if kind < jumps:
@@ -110,7 +111,7 @@ def past_of(found: HorizontalPodAutoscaler, load: LoadHistory, **more: Any) -> H
     return HpaPast(hpa=found, load=load, desired=unknown, minimum=unknown, maximum=unknown, **more)
 
 
-@pytest.mark.parametrize("seed", (*SEEDS, *range(1000, 1000 + 60 * (environment.EFFORT - 1))))
+@pytest.mark.parametrize("seed", [*SEEDS, *range(1000, 1000 + 60 * (environment.EFFORT - 1))])
 def test_leaving_turns_out_changes_no_curve(seed: int) -> None:
     chance = random.Random(seed)
     named = chance.sample(sorted(NAMES), chance.choice((1, 1, 2)))
