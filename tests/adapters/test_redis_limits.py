@@ -12,6 +12,7 @@ import pytest
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
 from hpad_adapters.redis import Redis
+from hpad_adapters.redis_servers import connection
 
 
 @asynccontextmanager
@@ -92,6 +93,32 @@ async def test_a_large_reply_is_read() -> None:
     assert answer.values == (9_999_000,)
 
 
+@pytest.mark.parametrize(
+    "reply", [b"$40000\r\n" + b"x" * 40_000, b"$9000\r\n" + b"x" * 9000 + b"\r\n", b":1\r\n" * 9000]
+)
+async def test_a_server_sends_at_most_some_bytes_in_a_batch(reply: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MOST_BYTES", 30_000)
+    assert "answers more than" in message(await answer_to(b"*30000\r\n" + reply * 4))
+
+
+async def test_other_tasks_run_while_many_small_replies_are_read() -> None:
+    source = asyncio.StreamReader()
+    source.feed_data(b":1\r\n" * 10_000)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    reader, other = connection.BoundedReader(source), asyncio.create_task(count())
+    for _ in range(10_000):
+        assert await reader.readline() == b":1\r\n"
+    other.cancel()
+    assert turns >= 10
+
+
 async def test_an_invalid_type_is_not_repeated() -> None:
     async with listening(b"*2\r\n+secret\r\n+secret\r\n:1\r\n") as url:
         error = message(await ask(url))
@@ -111,7 +138,8 @@ NO_REDIS = "did not answer in RESP2: is this the port of a Redis server?"
         (b"x" * 100_000, NO_REDIS),
         (b":x\r\n", NO_REDIS),
         (b"AMQP\x00\x00\x09\x01", "closed the connection without an answer"),
-        (b"$99999999999\r\nabc", "broke off in the middle of its answer"),
+        (b"$99999\r\nabc", "broke off in the middle of its answer"),
+        (b"$99999999999\r\nabc", "answers more than 32 MiB"),
         (b"+OK\r\n", "closed the connection without an answer"),
         (b"", "closed the connection without an answer"),
     ],

@@ -54,6 +54,9 @@ COMMON: Mapping[str, Any] = {
     "socket_connect_timeout": None,
 }
 """Options of each client."""
+MOST_BYTES = 32 << 20
+"""Of a batch; Celery's tasks, the longest answers, are read up to 4 MiB."""
+_LINES = 1000
 
 
 class Fault(exceptions.ConnectionError):
@@ -67,6 +70,50 @@ class Fault(exceptions.ConnectionError):
     def error(self) -> ServerError:
         """The error of the queries that needed the server."""
         return ServerError(str(self), lasting=self.lasting)
+
+
+class TooLong(exceptions.ConnectionError):
+    """A server has sent more than MOST_BYTES."""
+
+
+class BoundedReader:
+    """What a server sends on one connection, which a batch has to itself: at most MOST_BYTES.
+
+    redis-py has no limit: it waits for a text of any announced length, and decodes it on the event loop.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self._left = MOST_BYTES
+        self._lines = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+    async def readexactly(self, count: int) -> bytes:
+        """Reads a text; raises TooLong before it has arrived."""
+        self._take(count)
+        return await self._reader.readexactly(count)
+
+    async def readline(self) -> bytes:
+        """Reads a line, whose length asyncio limits; raises TooLong."""
+        line = await self._reader.readline()
+        self._take(len(line))
+        self._lines += 1
+        if self._lines % _LINES == 0:
+            await asyncio.sleep(0)  # noqa: TID251  # what has arrived is read without a pause; lets other tasks run
+        return line
+
+    async def read(self, count: int) -> bytes:
+        """Reads what is there, as the parser in C does; raises TooLong."""
+        part = await self._reader.read(count)
+        self._take(len(part))
+        return part
+
+    def _take(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise TooLong
 
 
 class Guarded(Connection):
@@ -106,6 +153,11 @@ class Guarded(Connection):
         except Exception as error:  # noqa: BLE001  # the parser raises any kind for a malformed reply
             raise self._fault(error) from None
 
+    async def _connect(self) -> None:
+        await super()._connect()
+        connected: Any = self  # redis-py has no place for another reader
+        connected._reader = BoundedReader(connected._reader)
+
     async def can_read(self) -> bool:
         """Returns False: a connection is new, and what a server sends without being asked is read as its reply."""
         return False
@@ -141,6 +193,8 @@ class Guarded(Connection):
 
     def _described(self, error: Exception) -> Fault:
         name = self._access.name(RedisAddress(str(self.host), self.port))
+        if isinstance(error, TooLong):
+            return Fault(f"{name} answers more than {MOST_BYTES >> 20} MiB", lasting=True)
         if isinstance(error, TimeoutError) and self._access.seconds is not None:
             return Fault(f"{name} did not answer within {self._access.seconds:g}s")
         if isinstance(error, exceptions.ResponseError) or getattr(error, "status_code", None):
