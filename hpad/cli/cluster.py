@@ -211,12 +211,15 @@ def _apply(cluster: Any, document: Document) -> None:
     from hpad.lab.cluster import ApiError
 
     try:
+        unknown = cluster.unknown_fields(document.value)
         made = cluster.apply(document.value)
     except ApiError as error:
         about_zero = hpas.is_hpa(document.value) and any(map(hpas.is_about_zero, hpas.load(document).errors))
         hint = f" ({_ZERO})" if about_zero and not cluster.writer.scale_to_zero else ""
         raise Failure(f"{document.file}:{document.line}: {error}{hint}") from error
     print(f"applied:    {made['kind'].lower()}/{made['metadata']['name']}", flush=True)
+    for path in unknown:
+        print(f"warning:    {document.file}:{document.line}: unknown field {path}: dropped", flush=True)
 
 
 def _check_kubeconfig(file: Path) -> None:

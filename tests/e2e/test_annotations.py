@@ -10,9 +10,11 @@ import msgspec
 import pytest
 import structlog
 from e2e.conftest import worlds
+from e2e.test_autoscalers import condition, status
 
 from hpad import settings
 from hpad.engine.view import Gates, Tunables
+from hpad.lab.autoscaler import definition
 from hpad.lab.cluster import Cluster
 from hpad.settings import HpaEntry
 
@@ -60,6 +62,18 @@ def workload(world: Any, annotations: dict[str, str], **spec: Any) -> None:
     made = world.hpa("web", metrics=metrics, **spec)
     made["metadata"]["annotations"] = annotations
     world.cluster.apply({key: made[key] for key in ("apiVersion", "kind", "metadata", "spec")})
+
+
+def autoscaler(world: Any, fallback: Any = None, **spec: Any) -> None:
+    """Applies the same as an Autoscaler, whose kind has the fields of newer versions of Kubernetes."""
+    workload(world, {})
+    made = world.cluster.get("horizontalpodautoscalers", "web")["spec"]
+    world.cluster.delete("horizontalpodautoscalers", "web")
+    if fallback is not None:
+        made["metrics"][0]["external"]["fallback"] = fallback
+    head = {"apiVersion": "hpad.io/v1", "kind": "Autoscaler", "metadata": {"name": "web"}}
+    world.cluster.apply(definition())
+    world.cluster.apply({**head, "spec": {**made, **spec}})
 
 
 async def annotate(world: Any, annotations: dict[str, str | None]) -> None:
@@ -134,31 +148,29 @@ async def test_an_hpa_with_a_period_of_its_own_follows_its_metrics(world: Any, t
     await world.until(lambda: world.condition("web", "HpadAnnotationsValid") == ("False", "InvalidAnnotation", text))
 
 
-async def test_an_hpa_with_a_period_in_its_spec_follows_its_metrics(world: Any, tmp_path: Path) -> None:
-    """The field of KEP-6003, on a server that has it; the annotation beside it has no effect."""
+async def test_a_period_in_the_spec_holds(world: Any, tmp_path: Path) -> None:
+    """The field of KEP-6003; the option beside it has no effect."""
     lengths(tmp_path, orders=30, mails=10)
-    workload(world, {"hpad.io/sync-period": "1h"}, syncPeriodSeconds=3)
+    autoscaler(world, options={"sync-period": "1h"}, syncPeriodSeconds=3)
     await world.hpad(sources=sources(tmp_path, "orders", "mails"), sync_period=timedelta(hours=1))
     await world.until(lambda: replicas(world) == 3)
     lengths(tmp_path, orders=50)
     await world.until(lambda: replicas(world) == 5)
-    text = "annotation hpad.io/sync-period: spec.syncPeriodSeconds says something else, and wins: remove one of them"
-    assert world.condition("web", "HpadAnnotationsValid") == ("False", "OverriddenAnnotation", text)
+    text = "spec.options.sync-period: spec.syncPeriodSeconds says something else, and wins: remove one of them"
+    found = condition(world, "web", "HpadAnnotationsValid")
+    assert (found["status"], found["reason"], found["message"]) == ("False", "OverriddenAnnotation", text)
 
 
 async def test_the_status_of_a_fallback_in_the_spec_reaches_the_server(world: Any, tmp_path: Path) -> None:
     """The field of KEP-5679, from the first value to the first failure and the next success."""
 
     def shown() -> tuple[str | None, bool]:
-        listed = world.cluster.get("horizontalpodautoscalers", "web").get("status", {}).get("currentMetrics") or [{}]
+        listed = status(world, "web").get("currentMetrics") or [{}]
         external = listed[0].get("external", {})
         return external.get("fallbackStatus"), "firstFailureTime" in external
 
     lengths(tmp_path, orders=30, mails=10)
-    workload(world, {})
-    made = world.cluster.get("horizontalpodautoscalers", "web")
-    made["spec"]["metrics"][0]["external"]["fallback"] = {"replicas": 5}
-    world.cluster.apply({key: made[key] for key in ("apiVersion", "kind", "metadata", "spec")})
+    autoscaler(world, fallback={"replicas": 5})
     await world.hpad(sources=sources(tmp_path, "orders", "mails"))
     await world.until(lambda: shown() == ("Normal", False))
     lengths(tmp_path, orders=None)

@@ -92,6 +92,24 @@ async def test_another_name_or_namespace_in_the_body_is_a_400_as_recorded(start,
     assert await client.ask("POST", HPAS, elsewhere) == (400, expected["body"])
 
 
+async def test_fields_that_the_kind_does_not_have_are_dropped(start, workload):
+    """Also those of newer versions of Kubernetes, which hpad reads; from a file as from a client."""
+    client = await start(controllers=False, kubelet=False)
+    odd = workload("Deployment", "web")
+    odd["spec"]["template"]["spec"]["containers"][0] |= {"comand": ["x"], "env": [{"name": "A", "valeu": "b"}]}
+    _, made = await client.ask("POST", DEPLOYMENTS, odd)
+    assert made["spec"]["template"]["spec"]["containers"][0].keys() & {"comand", "env"} == {"env"}
+    assert made["spec"]["template"]["spec"]["containers"][0]["env"] == [{"name": "A"}]
+    assert "f:comand" not in str(made["metadata"]["managedFields"])
+    assert (await client.ask("POST", HPAS, hpa("a", syncPeriodSeconds=30)))[0] == 201
+    client.cluster.apply(hpa("b", syncPeriodSeconds=30))
+    assert {"syncPeriodSeconds" in each["spec"] for each in (await client.get(HPAS))["items"]} == {False}
+    condition = {"type": "AbleToScale", "status": "True", "observedGeneration": 1}
+    merge = {"Content_Type": "application/merge-patch+json"}
+    _, answer = await client.ask("PATCH", f"{HPAS}/a/status", {"status": {"conditions": [condition]}}, **merge)
+    assert answer["status"]["conditions"][0].keys() & {"status", "observedGeneration"} == {"status"}
+
+
 async def test_a_put_leaves_the_status_and_a_status_put_leaves_the_rest(start):
     client = await start(controllers=False, kubelet=False)
     _, made = await client.ask("POST", HPAS, hpa("a"))

@@ -1,7 +1,6 @@
 """Admission of HPAs: defaulting, validation, and conversion between v1 and the stored version v2.
 
-The rules are those of `hpad.api`. Events are converted to core/v1, custom objects are pruned by their schema, and
-objects of other kinds stay as sent.
+The rules are those of `hpad.api`. Events are converted to core/v1. Fields that a kind does not have are dropped.
 """
 
 from typing import Any, Final
@@ -36,6 +35,7 @@ def admit(resource: Resource, obj: Object, *, scale_to_zero: bool = False) -> Ob
     """Returns the object in its stored version, with defaults; raises ApiError 400 or 422 for an invalid HPA."""
     if resource == EVENTS:
         obj = _core_event(obj)
+    obj = _known(resource, obj)
     stored = _stored(resource, obj)
     if resource != HPAS:
         return stored
@@ -50,6 +50,7 @@ def admit(resource: Resource, obj: Object, *, scale_to_zero: bool = False) -> Ob
 
 def admit_status(resource: Resource, obj: Object) -> Object:
     """Returns the body of a PUT on `/status` in the stored version; ignores its spec. Raises ApiError 400 or 422."""
+    obj = _known(resource, obj)
     stored = _stored(resource, obj)
     if resource != HPAS:
         return stored
@@ -80,8 +81,15 @@ def present(resource: Resource, obj: Object, version: str) -> Object:
 
 
 def _stored(resource: Resource, obj: Object) -> Object:
-    kept = obj if resource.schema is None else customs.pruned(resource.schema, obj)
-    return {**kept, "apiVersion": resource.api_version, "kind": resource.kind}
+    return {**obj, "apiVersion": resource.api_version, "kind": resource.kind}
+
+
+def _known(resource: Resource, obj: Object) -> Object:
+    """Returns the object without the fields that its kind does not have; of an unknown kind, as it is."""
+    if resource.schema is not None:
+        return customs.pruned(resource.schema, obj)
+    schema = schemas.of_kind(str(obj.get("apiVersion", "")), str(obj.get("kind", "")))
+    return obj if schema is None else decoding.known(schema, obj)
 
 
 def unknown_fields(resource: Resource, obj: Object) -> list[str]:

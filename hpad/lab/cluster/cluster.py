@@ -11,6 +11,7 @@ from typing import Self
 
 from hpad import clock as clocks
 from hpad.lab.cluster import (
+    admission,
     authenticator,
     cgroups,
     definitions,
@@ -285,6 +286,13 @@ class Cluster:
             patch = {"status": manifest["status"]}
             made = self.writer.patch(resource, made, version, patches.MERGE, patch, "status")
         return copied(made)
+
+    def unknown_fields(self, manifest: Object) -> list[str]:
+        """Returns the paths of the fields of a manifest that its kind does not have, and that `apply` drops.
+
+        Raises ApiError 404 for a kind that is not served.
+        """
+        return admission.unknown_fields(self._resource(manifest)[0], manifest)
 
     def _resource(self, manifest: Object) -> tuple[Resource, str]:
         api_version, kind = manifest.get("apiVersion", ""), manifest.get("kind", "")

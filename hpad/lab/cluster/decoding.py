@@ -87,7 +87,12 @@ def fault(schema: Schema, value: Mapping[str, Any]) -> str | None:
 
 def unknown(schema: Schema, value: Any) -> list[str]:
     """Returns the paths of unknown fields in an object, as strict decoding reports them."""
-    return [] if is_sound(schema, value) else list(schemas.unknown(schema, value))
+    return [] if is_sound(schema, value) else schemas.unknown(schema, value)
+
+
+def known(schema: Schema, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an object without its unknown fields."""
+    return dict(value if is_sound(schema, value) else schemas.pruned(schema, value))
 
 
 def _faults(schema: Schema, value: Mapping[str, Any], path: str) -> Iterator[str]:

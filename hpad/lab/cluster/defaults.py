@@ -1,6 +1,6 @@
 """Defaults that the API server sets in pods, workloads, and some other kinds.
 
-Objects of other kinds stay as sent. Source: Kubernetes 1.36, pkg/apis/*/*/defaults.go.
+Objects of other kinds get none. Source: Kubernetes 1.36, pkg/apis/*/*/defaults.go.
 """
 
 import base64

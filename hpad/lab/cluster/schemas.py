@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, Final
@@ -87,29 +87,41 @@ def closure(names: Iterator[str]) -> list[str]:
     return sorted(found)
 
 
-def unknown(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
-    """Yields the paths of unknown fields in an object, as strict decoding reports them."""
+def pruned(schema: Schema, value: Any) -> Any:
+    """Returns the object as the server decodes it: without unknown fields."""
+    return _kept(schema, value, "", lambda path: None)
+
+
+def unknown(schema: Schema, value: Any) -> list[str]:
+    """Returns the paths of unknown fields in an object, as strict decoding reports them."""
+    found: list[str] = []
+    _kept(schema, value, "", found.append)
+    return found
+
+
+def _kept(schema: Schema, value: Any, path: str, dropped: Callable[[str], None]) -> Any:
+    """Returns the value without unknown fields; tells `dropped` their paths."""
     if schema.form is not None or not isinstance(value, Mapping):
-        return
+        return value
+    found = {}
     for name, each in value.items():
         where = f"{path}.{name}" if path else name
-        if name not in schema.fields:
-            yield where
+        if name in schema.fields:
+            found[name] = _kept_in(schema.fields[name].type, each, where, dropped)
         else:
-            yield from _unknown_in(schema.fields[name].type, each, where)
+            dropped(where)
+    return found
 
 
-def _unknown_in(kind: Type, value: Any, path: str) -> Iterator[str]:
+def _kept_in(kind: Type, value: Any, path: str, dropped: Callable[[str], None]) -> Any:
     if kind.name in _SCALARS:
-        return
-    if kind.around.startswith("[]"):
-        for index, each in enumerate(value if isinstance(value, list) else ()):
-            yield from _unknown_in(kind.element, each, f"{path}[{index}]")
-    elif kind.around:
-        for name, each in value.items() if isinstance(value, Mapping) else ():
-            yield from _unknown_in(kind.element, each, f"{path}.{name}")
-    elif (schema := of_type(kind)) is not None:
-        yield from unknown(schema, value, path)
+        return value
+    if kind.around.startswith("[]") and isinstance(value, list):
+        return [_kept_in(kind.element, each, f"{path}[{index}]", dropped) for index, each in enumerate(value)]
+    if kind.around.startswith("{}") and isinstance(value, Mapping):
+        return {name: _kept_in(kind.element, each, f"{path}.{name}", dropped) for name, each in value.items()}
+    schema = of_type(kind)
+    return value if schema is None else _kept(schema, value, path, dropped)
 
 
 def _read() -> dict[str, Schema]:
