@@ -141,6 +141,20 @@ async def test_a_status_is_pruned_and_validated(scalers):
     assert (await scalers.ask("PATCH", f"{AUTOSCALERS}/web/status", bad, **MERGE))[0] == 422
 
 
+async def test_a_status_is_written_to_an_object_whose_spec_a_newer_schema_refuses(scalers):
+    await scalers.ask("POST", AUTOSCALERS, scaler(minReplicas=3))
+    narrower = autoscaler.definition()
+    properties = narrower["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    properties["minReplicas"]["maximum"] = 2
+    scalers.cluster.apply(narrower)
+    stored = await scalers.get(f"{AUTOSCALERS}/web")
+    body = {**stored, "status": {"desiredReplicas": 3}}
+    assert (await scalers.ask("PUT", f"{AUTOSCALERS}/web/status", body))[0] == 200
+    del body["metadata"]["resourceVersion"]
+    status, answer = await scalers.ask("PUT", f"{AUTOSCALERS}/web/status", body)
+    assert (status, answer["message"].endswith("0: must be specified for an update")) == (422, True)
+
+
 async def test_columns_and_descriptions_are_those_of_the_definition(scalers):
     await scalers.ask("POST", AUTOSCALERS, scaler(minReplicas=0))
     status = {"currentReplicas": 2, "desiredReplicas": 3, "targets": "cpu: 90%/60%", "decision": "2 -> 3"}

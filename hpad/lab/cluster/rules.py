@@ -45,7 +45,20 @@ def check_version(resource: Resource, metadata: Mapping[str, Any], name: str) ->
 
 def check_schema(resource: Resource, obj: Object) -> None:
     """Raises ApiError 422 for a custom object that violates its schema."""
-    found = list(customs.causes(resource.schema, obj)) if resource.schema is not None else []
+    if resource.schema is not None:
+        _refuse(resource, obj, list(customs.causes(resource.schema, obj)))
+
+
+def check_status(resource: Resource, obj: Object) -> None:
+    """Raises ApiError 422 for a custom object with a status that violates its schema; its spec may.
+
+    Source: Kubernetes 1.36, apiextensions-apiserver/pkg/registry/customresource/validator.go: ValidateStatusUpdate.
+    """
+    schema = ((resource.schema or {}).get("properties") or {}).get("status") or {}
+    _refuse(resource, obj, list(customs.causes(schema, obj["status"], "status")))
+
+
+def _refuse(resource: Resource, obj: Object, found: Sequence[errors.Cause]) -> None:
     if found:
         raise errors.invalid(resource.kind, resource.group, obj["metadata"]["name"], found)
 

@@ -86,7 +86,6 @@ def prepare_update(resource: Resource, new: Object, old: Object) -> Object:
 def prepare_status(resource: Resource, new: Object, old: Object) -> Object:
     """Prepares the body of a PUT on `/status`: takes its status, and the metadata that clients may change with it."""
     received, before = new.get("metadata") or {}, old["metadata"]
-    check_identity(resource, received, old)
     kept = ("labels",) if resource == DEPLOYMENTS else _CLIENT_FIELDS if resource.is_custom else ()
     changed = [name for name in _CLIENT_FIELDS if name not in kept]
     metadata = {name: value for name, value in before.items() if name not in changed}

@@ -65,14 +65,14 @@ class Writer:
 
     def update(self, resource: Resource, old: Object, body: Object, subresource: str = "") -> Object:
         """Replaces an object, or its `status`; raises ApiError 400, 409 or 422."""
-        if subresource == "status":
-            admitted = admission.admit_status(resource, body)
-            new = strategy.prepare_status(resource, admitted, old)
-            rules.check_schema(resource, new)
-            return self.store.update(resource, self._stamped(resource, old, new, subresource))
         body = strategy.placed(resource, body, key_of(old)[0])
         strategy.check_identity(resource, body["metadata"], old)
         rules.check_version(resource, body["metadata"], old["metadata"]["name"])
+        if subresource == "status":
+            admitted = admission.admit_status(resource, body)
+            new = strategy.prepare_status(resource, admitted, old)
+            rules.check_status(resource, new)
+            return self.store.update(resource, self._stamped(resource, old, new, subresource))
         admitted = admission.admit(resource, body, scale_to_zero=self.scale_to_zero)
         new = strategy.prepare_update(resource, admitted, old)
         rules.check_unchanged(resource, new, old)
