@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hpad.api.quantity import Quantity
-from hpad.api.text import begin, quoted
+from hpad.api.text import begin, harmless, quoted
 
 REQUIRED: Final = "FieldValueRequired"
 INVALID: Final = "FieldValueInvalid"
@@ -51,8 +51,8 @@ class Problem(NamedTuple):
         return self._replace(path=below(step, self.path), text=f"{named}: {self.text}")
 
     def at(self, file: str) -> str:
-        """Returns the message after FILE:LINE, or FILE if the line is not known."""
-        return f"{file}:{self.line}: {self.text}" if self.line else f"{file}: {self.text}"
+        """Returns the message, on one line, after FILE:LINE, or FILE if the line is not known."""
+        return harmless(f"{file}:{self.line}: {self.text}" if self.line else f"{file}: {self.text}")
 
 
 class Invalid(ValueError):

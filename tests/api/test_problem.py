@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpad.api.problem import Place, path_of, steps
+from hpad.api.problem import Place, Problem, path_of, steps
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,7 @@ from hpad.api.problem import Place, path_of, steps
 def test_the_steps_of_a_path_are_those_of_its_place(place: Place, path: str) -> None:
     assert path_of(place) == path
     assert steps(path) == tuple(map(str, place))
+
+
+def test_a_problem_that_quotes_several_lines_is_one_line() -> None:
+    assert Problem("a", 'a: "x\ny"', 3).at("web.yaml") == 'web.yaml:3: a: "x\\ny"'
