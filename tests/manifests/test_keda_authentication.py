@@ -196,10 +196,14 @@ def test_env_of_an_authentication_and_env_from_of_a_container() -> None:
                     "secrets": [{"parameter": "password", "key": "p", "path": "kv/r"}],
                 }
             },
-            "shop/hashiCorpVault/kv/r",
+            "shop/hashiCorpVault/kv/r/p",
         ),
         ({"gcpSecretManager": {"secrets": [{"parameter": "password", "id": "r"}]}}, "shop/gcpSecretManager/r"),
         ({"awsSecretManager": {"secrets": [{"parameter": "password", "name": "r"}]}}, "shop/awsSecretManager/r"),
+        (
+            {"awsSecretManager": {"secrets": [{"parameter": "password", "name": "r", "secretKey": "p"}]}},
+            "shop/awsSecretManager/r/p",
+        ),
         ({"boundServiceAccountToken": [{"parameter": "password", "serviceAccountName": "r"}]}, "shop/token/r"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else value,
@@ -212,6 +216,16 @@ def test_a_secret_outside_of_kubernetes_needs_a_file_that_somebody_writes(spec: 
     assert f"write it into /etc/hpad/secrets/{file}" in at_reference(found)
     [each] = known.authentications.values()
     assert [note.lost for note in each.notes] == [True]
+
+
+def test_parameters_in_a_file_of_keda_are_not_known() -> None:
+    """KEDA 2.20: filePath of a ClusterTriggerAuthentication is the path of one JSON file with all parameters."""
+    file = auth("ClusterTriggerAuthentication", filePath="creds.json")
+    found = converted(trigger("rabbitmq", {"queueName": "orders"}), file, kind="ClusterTriggerAuthentication")
+    assert settings(found)["url"] == "http://REPLACE-ME:15672"
+    assert lost(found)
+    [each] = authentication.collect([file]).authentications.values()
+    assert '"creds.json" is a file of the KEDA operator' in each.notes[0].text
 
 
 def test_the_grant_of_oauth2_becomes_the_setting_of_the_source() -> None:

@@ -199,7 +199,7 @@ class Authentication(msgspec.Struct, frozen=True, kw_only=True):
     """A TriggerAuthentication or ClusterTriggerAuthentication.
 
     identity: kind and name. parameters: by the name that the trigger knows. pod_identity: its provider, "" for none.
-    notes: on fields of the object itself. missing: it is not among the documents, so that nothing of it is known.
+    notes: on fields of the object itself. missing: some of it is not known, as it is not among the documents.
     """
 
     identity: str
@@ -261,11 +261,17 @@ def _read(value: Mapping[str, Any], objects: Objects) -> Authentication:
     for each in ("apiVersion", "kind", "metadata", "status"):
         fields.get(each)
     parameters = dict(reader.parameters())
+    file = reader.file()
     oauth2 = reader.oauth2()
     provider = reader.pod_identity()
     notes = [*reader.notes, *(Note(path, "is not carried over") for path in fields.unread())]
     return Authentication(
-        identity=f'{kind} "{name}"', parameters=parameters, oauth2=oauth2, pod_identity=provider, notes=tuple(notes)
+        identity=f'{kind} "{name}"',
+        missing=bool(file),
+        parameters=parameters,
+        oauth2=oauth2,
+        pod_identity=provider,
+        notes=tuple(notes),
     )
 
 
@@ -286,9 +292,6 @@ class _Reader:
             name = _needed(entry, "name")
             variable = Reference(place=_place_of(name), variable=name, container=entry.text("containerName"))
             yield _needed(entry, "parameter"), variable
-        for entry in self._spec.objects("filePath"):
-            path = _needed(entry, "path")
-            yield self._unheld(entry, f'the file "{path}" of the KEDA operator', "file", path.strip("/"))
         for entry in self._spec.objects("boundServiceAccountToken"):
             name = _needed(entry, "serviceAccountName")
             place = f"a token of ServiceAccount {self._namespace}/{name}"
@@ -316,10 +319,19 @@ class _Reader:
         fields = self._spec.object(store)
         name, kind = _STORES[store]
         for entry in fields.objects("secrets"):
-            place = _needed(entry, name)
-            yield self._unheld(entry, f'{kind}, "{place}"', store, *place.split("/"))
+            place, key = _needed(entry, name), entry.text("key") or entry.text("secretKey")
+            of = f'key "{key}" of {kind}' if key else kind
+            yield self._unheld(entry, f'{of}, "{place}"', store, *f"{place}/{key}".split("/"))
             entry.skip()
         fields.skip()  # how KEDA logs in to the store
+
+    def file(self) -> str:
+        """Returns the file of the KEDA operator whose parameters are not known, "" for none."""
+        path = self._spec.text("filePath")
+        if path:
+            text = f'"{path}" is a file of the KEDA operator: write the parameters in it into the source'
+            self.notes.append(Note(self._spec.at("filePath"), text))
+        return path
 
     def oauth2(self) -> OAuth2Grant | None:
         """Returns the OAuth2 grant; None where there is none. Raises Invalid."""
