@@ -147,6 +147,7 @@ def test_memory_of_a_container_in_the_older_form() -> None:
             "20",
         ),
         ({"host": "amqp://rabbitmq/prod"}, {"queue": "orders", "mode": "ready", "vhost": "prod"}, "20"),
+        ({"queueName": " orders\n", "value": " 20 "}, {"queue": "orders", "mode": "messages", "vhost": "/"}, "20"),
         ({"host": "amqp://rabbitmq/a/b"}, {"queue": "orders", "mode": "ready", "vhost": "a/b"}, "20"),
     ],
 )

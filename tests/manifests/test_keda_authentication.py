@@ -85,7 +85,7 @@ def test_a_parameter_without_a_setting_is_named() -> None:
 
 def test_a_config_map_gives_the_text_itself() -> None:
     maps = [{"parameter": each, "name": "broker", "key": each} for each in ("host", "vhostName")]
-    data = {"host": "http://rabbit:15672/", "vhostName": "prod"}
+    data = {"host": "http://rabbit:15672/", "vhostName": "prod\n"}
     config = {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -87,13 +87,16 @@ class Fields:
         return self._value.get(name, default)
 
     def text(self, name: str, default: str = "") -> str:
-        """Returns a string, or a number or boolean as a string. Raises Invalid for an object or list."""
+        """Returns a string, or a number or boolean as a string. Raises Invalid for an object or list.
+
+        KEDA cuts the white space around parameters as well: typed_config.go: configParamValue.
+        """
         value = self.get(name, default)
         if isinstance(value, bool):
             return str(value).lower()
         if isinstance(value, (dict, list)):
             raise Invalid(invalid(self.at(name), value, "must be text"))
-        return str(value)
+        return str(value).strip()
 
     def truth(self, name: str) -> bool:
         """Returns a boolean, which may be written as a string; False if absent.

@@ -80,7 +80,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
             self.conversion.note_loss(
                 self.field_of(name), f"{PLACEHOLDER} stands for what {parts} holds: write it there"
             )
-        return self.metadata.text(name) or (found.value if found is not None else "") or default
+        return self.metadata.text(name) or ((found.value or "").strip() if found is not None else "") or default
 
     def required_text(self, name: str, example: str) -> str:
         """Returns a parameter as `text` does. One that is kept where hpad cannot read it is lost: gives the example.
