@@ -22,11 +22,17 @@ pytest.importorskip("asyncpg", reason="needs the extra postgresql")
 from support import postgresql_server
 from support.postgresql_server import DATABASE, PASSWORD, READER, Server
 
-from hpad_adapters.postgresql import PostgreSQL
+from hpad_adapters.postgresql import PostgreSQL, connections
 
 WAITING = "SELECT count(*) FROM jobs WHERE queue = $1 AND state = 'new'"
 OWN = "FROM pg_stat_activity WHERE application_name = 'hpad'"
 ONE = testing.external("depth")
+READY = b"Z\x00\x00\x00\x05I"
+WELCOME = (
+    b"R\x00\x00\x00\x08\x00\x00\x00\x00S\x00\x00\x00\x18server_version\x0016.0\x00"
+    b"S\x00\x00\x00\x19client_encoding\x00UTF8\x00" + READY
+)
+"""What a server says once a client has logged in; it may also say at any time that it is ready."""
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +91,15 @@ def message(answer: Answer) -> str:
 
 @pytest.mark.postgresql
 class TestQueries:
+    async def test_the_bound_of_bytes_is_one_of_each_question(
+        self, server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(connections, "MAX_BYTES", 4096)
+        async with opened(server.port, connections=1) as adapter:
+            for _ in range(20):
+                (answer,) = await adapter.answer([ONE])
+                assert isinstance(answer, ExternalSample), answer
+
     @pytest.mark.parametrize(
         ("query", "number"),
         [
@@ -386,6 +401,10 @@ async def answer_with(what: bytes | None, reader: asyncio.StreamReader, writer: 
         (b"R\xff\xff\xff\xf0" + b"x" * 40, "is this the port of PostgreSQL?"),
         (b"R\x7f\xff\xff\xff" + b"x" * 40, "is this the port of PostgreSQL?"),
         ((b"N\x00\x10\x00\x00" + b"x" * ((1 << 20) - 4)) * 5, "is this the port of PostgreSQL?"),
+        (
+            WELCOME + b"S\x00\x10\x00\x04p\x00" + b"x" * ((1 << 20) - 3) + b"\x00" + READY,
+            "does not answer as PostgreSQL does",
+        ),
         (None, "did not answer within 1s"),
     ],
 )
@@ -397,6 +416,16 @@ async def test_servers_that_are_no_database(sent: bytes | None, error: str) -> N
     assert error in message(answer)
     assert isinstance(answer, AdapterError)
     assert not answer.alive
+
+
+def test_a_server_that_says_it_is_ready_may_not_send_more() -> None:
+    frames = connections.Frames()
+    part = b"S\x00\x10\x00\x05p\x00" + b"x" * ((1 << 20) - 2) + b"\x00" + READY
+    for _ in range(2):
+        frames.renew()
+        frames.accept(part * 3)
+    with pytest.raises(connections.PostgresqlRefusedError, match="sent more than fits"):
+        frames.accept(part)
 
 
 def scram(iterations: bytes) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:

@@ -96,7 +96,7 @@ class PostgreSQL:
         except (
             self._errors.PostgresError,
             self._errors.InterfaceError,
-            self._errors.InternalClientError,
+            *self._library.MALFORMED,
             OSError,
         ) as error:
             lost: AdapterError = self._library.lost(self._connections.name, error)

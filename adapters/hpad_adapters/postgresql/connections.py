@@ -28,14 +28,13 @@ from hpad_adapters.postgresql.settings import PostgreSQLSettings
 # for, within the event loop. Source: PostgreSQL, "Frontend/Backend Protocol", "Message Formats"; RFC 5802, section 5.1.
 
 MAX_BYTES: Final = 4 << 20
-"""What a server may send until it is ready for the next query (message "Z")."""
+"""What a server may send until it is asked again."""
 MAX_ITERATIONS: Final = 100_000
 """Of SCRAM, which the server chooses: 4096 by default. So many take a twentieth of a second."""
 NO_DATABASE: Final = "does not answer as PostgreSQL does: is this the port of PostgreSQL?"
 _HEADER: Final = struct.Struct("!ci")
 _LENGTH_BYTES: Final = 4
 """A length counts itself, but not the type in front of it."""
-_READY: Final = b"Z"
 _AUTHENTICATION: Final = b"R"
 _LONGEST_AUTHENTICATION: Final = 1 << 16
 """Of the server's message in bytes; the longest are tokens of GSSAPI."""
@@ -54,6 +53,10 @@ class Frames:
         self._rest = 0
         self._spent = 0
         self._authentication: bytearray | None = None
+
+    def renew(self) -> None:
+        """Allows another answer."""
+        self._spent = 0
 
     def accept(self, data: bytes) -> None:
         """Raises RefusedError unless the data continue a valid stream, which is not followed any further then."""
@@ -74,7 +77,7 @@ class Frames:
         kind, length = _HEADER.unpack(self._header)
         self._header = b""
         self._rest = length - _LENGTH_BYTES
-        self._spent = 0 if kind == _READY else self._spent + length
+        self._spent += length
         if self._rest < 0 or not kind.isalnum():
             raise PostgresqlRefusedError(NO_DATABASE)
         self._authentication = bytearray() if kind == _AUTHENTICATION else None
@@ -108,6 +111,10 @@ class GuardedProtocol(protocol.Protocol):
         self._refused: PostgresqlRefusedError | None = None
         self._wire: Any = None
 
+    def renew(self) -> None:
+        """Begins another question. What says that the server is ready is the server's word, and counts for nothing."""
+        self._frames.renew()
+
     def connection_made(self, transport: Any) -> None:
         self._wire = transport
         super().connection_made(transport)
@@ -139,6 +146,9 @@ _CLOSE_SECONDS: Final = 2.0
 _NUMBERS: Final = frozenset({"int2", "int4", "int8", "float4", "float8", "numeric"})
 _PASSING: Final = ("08", "40", "53", "57")
 """Classes of SQLSTATE: connection, transaction rollback, insufficient resources, operator intervention."""
+
+MALFORMED: Final = (asyncpg.InternalClientError, AttributeError, BufferError)
+"""What asyncpg raises for messages that are too short, or that come before those that they belong to."""
 
 Value = int | float | Decimal
 
@@ -172,6 +182,7 @@ class PostgresqlConnections:
         async with self._semaphore:
             opened, connection = self._reused() or (self._clock.monotonic(), await self._open())
             self._busy += 1
+            connection._protocol.renew()
             try:
                 yield connection
             except BaseException:
@@ -215,7 +226,7 @@ class PostgresqlConnections:
             raise AdapterError(f"{self.name} did not answer within {self._settings.connect_seconds:g}s") from None
         except asyncpg.TargetServerAttributeNotMatched:
             raise AdapterError(f"{self.name}: no server is {self._settings.target_session_attrs}") from None
-        except asyncpg.InternalClientError as error:
+        except MALFORMED as error:
             raise lost(self.name, error) from None
         except asyncpg.InterfaceError:
             raise AdapterError(f"{self.name} asks for a way to authenticate that hpad does not have") from None
@@ -304,7 +315,7 @@ def _single(rows: Sequence[Any]) -> Value:
 
 def lost(name: str, error: Exception, hint: str = "") -> AdapterError:
     """Describes a connection that ended: hpad refused what the server sent, or the server closed it."""
-    if isinstance(error, asyncpg.InternalClientError):  # the library's error for a malformed message
+    if isinstance(error, MALFORMED):
         return AdapterError(f"{name} {NO_DATABASE}")
     refused = error.__cause__ if isinstance(error.__cause__, PostgresqlRefusedError) else None
     return AdapterError(f"{name} {refused or f'closed the connection{hint}'}")
