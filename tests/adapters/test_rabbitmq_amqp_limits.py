@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
+from support import free_ports
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
 from hpad_adapters import rabbitmq
 from hpad_adapters.rabbitmq import amqp
+from hpad_adapters.rabbitmq.values import Lookup
 
 commands = pytest.importorskip("pamqp.commands", reason="needs the extra amqp")
 marshal = pytest.importorskip("pamqp.frame").marshal
@@ -239,3 +241,15 @@ async def test_an_ordinary_answer_is_accepted_at_any_negotiated_size() -> None:
             answer = await ask(url)
         assert isinstance(answer, ExternalSample)
         assert answer.values == (7000,)
+
+
+async def test_nothing_is_kept_of_vhosts_that_do_not_exist() -> None:
+    async with testing.context("rabbit") as context:
+        with contextlib.closing(free_ports.reserved()) as nobody:
+            at = f"amqp://127.0.0.1:{nobody.getsockname()[1]}"
+            reader = amqp.Amqp(rabbitmq.RabbitMQ.Settings(url=at, source="amqp"), context)
+            for number in range(20):
+                with pytest.raises(AdapterError):
+                    await reader.read(f"vhost-{number}", Lookup(names=frozenset({"orders"})))
+        assert not reader._links
+        assert not reader._locks

@@ -196,6 +196,17 @@ async def test_too_many_queues_are_refused(cluster: Cluster) -> None:
         assert "more than 1 queues to read (max_queues)" in str(await limited.ask("queue_messages", "queue_regex=all"))
 
 
+async def test_as_many_vhosts_are_remembered_as_queues(cluster: Cluster) -> None:
+    """HPAs choose the names of vhosts."""
+    async with testing.context("rabbit", clock=cluster.clock) as context:
+        urls = [f"{cluster.stub.url}/{node}" for node in "ab"]
+        adapter = RabbitMQ(RabbitMQ.Settings(url=urls, source="prometheus", max_queues=3, **OPTIONS), context)
+        source = Source(adapter, cluster.clock)
+        for number in range(9):
+            await source.ask("queue_messages", f"queue_regex=all,vhost=v{number}")
+        assert 0 < len(adapter._reader._listed) <= 4
+
+
 async def test_auto_takes_rates_from_the_nodes_that_run(cluster: Cluster, auto: Source) -> None:
     cluster.totals = [{"name": "orders", "vhost": "/", "type": "classic", "state": "running", **COUNTS}]
     cluster.lines = {"a": queue("orders", 3), "b": moved(10)}

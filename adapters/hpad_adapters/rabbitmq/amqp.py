@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import struct
 from typing import Any
+from weakref import WeakValueDictionary
 
 import yarl
 
@@ -170,7 +171,8 @@ class Amqp:
         self._nodes = list(settings.nodes)
         self._http = Http(context, settings.http_options())
         self._links: dict[str, Link] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """For as long as they are held or waited for: HPAs choose the names of vhosts."""
         self._streams: dict[tuple[str, str], bool] = {}
 
     def __str__(self) -> str:

@@ -151,8 +151,9 @@ class PluginQueues:
     ) -> dict[Place, RabbitmqQueue]:
         """Returns quorum queues that exist and that no node counts; asked for only if a queue is absent, or may be."""
         now = self._monotonic()
-        if len(self._seen) > self._max_queues:
+        if max(len(self._seen), len(self._listed)) > self._max_queues:
             self._seen.clear()
+            self._listed.clear()
         self._seen |= dict.fromkeys(found, now)
         absent = lookup.names - {name for _, name in found}
         new = {(vhost, pattern) for pattern in lookup.patterns} - self._listed
