@@ -222,7 +222,7 @@ def test_an_address_is_split_and_its_password_is_not_copied() -> None:
     found = converted(trigger("rabbitmq", RABBITMQ | {"host": host, "timeout": "1500", "unsafeSsl": "true"}))
     settings, query = only_source(found)
     assert settings == {
-        "url": "https://rabbitmq.shop.svc:15671/behind/a/proxy",
+        "url": "https://rabbitmq.shop.svc/behind/a/proxy",  # port 443, as for KEDA
         "username": "guest",
         "password_env": "HPAD_RABBITMQ_SHOP_SVC_PASSWORD",
         "request_timeout": "1500ms",

@@ -147,11 +147,11 @@ PARTS = [{"name": "HOST", "value": "rabbit"}, {"name": "SECRET", **SECRET}, {"na
         ("http://worker:$(SECRET)@$(HOST):15672/prod", {"url": "http://rabbit:15672", "username": "worker"}, ""),
         (
             "http://$(SECRET):pw@$(HOST)/",
-            {"url": "http://rabbit:15672", "username": "REPLACE-ME"},
+            {"url": "http://rabbit", "username": "REPLACE-ME"},
             'REPLACE-ME stands for what key "x" of Secret shop/rabbit holds',
         ),
         ("amqp://$(PRICE)/prod", {"url": "amqp://$(HOST):5672", "source": "amqp"}, ""),
-        ("http://$(LATER)/", {"url": "http://REPLACE-ME:15672"}, 'REPLACE-ME stands for what the variable "LATER"'),
+        ("http://$(LATER)/", {"url": "http://REPLACE-ME"}, 'REPLACE-ME stands for what the variable "LATER"'),
         ("$(SECRET)prod", {"url": "http://REPLACE-ME:15672"}, 'with key "x" of Secret shop/rabbit, holds it'),
         ("$(SECRET)", {"url": "http://REPLACE-ME:15672"}, 'over: key "x" of Secret shop/rabbit holds it'),
         ("http://rabbit:$(SECRET)/", {"url": "http://REPLACE-ME:15672"}, "holds it: write the host into the source"),

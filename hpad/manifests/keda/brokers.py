@@ -144,13 +144,14 @@ def _from_host(trigger: Trigger, example: str) -> tuple[dict[str, Any], str, str
     if parts.query:
         trigger.note_loss("host", "the parameters of the URL, after its ?, are not carried over")
     path, _, vhost = parts.path.rpartition("/")
-    address = f"[{host}]" if ":" in host else host
-    settings: dict[str, Any] = {"url": f"{parts.scheme}://{address}:{parts.port or _PORTS[parts.scheme]}"}
-    if parts.scheme in ("amqp", "amqps"):
-        settings["source"] = "amqp"
-        vhost = parts.path.removeprefix("/")
+    by_amqp = parts.scheme.startswith("amqp")
+    port = parts.port or (_PORTS[parts.scheme] if by_amqp else None)  # without one, HTTP has 80 and HTTPS 443
+    url = f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{f':{port}' if port else ''}"
+    settings: dict[str, Any]
+    if by_amqp:
+        settings, vhost = {"url": url, "source": "amqp"}, parts.path.removeprefix("/")
     else:
-        settings["url"] += "".join(f"/{segment}" for segment in path.split("/") if segment)
+        settings = {"url": url + "".join(f"/{segment}" for segment in path.split("/") if segment)}
     vhost = urllib.parse.unquote(vhost) or "/" if trigger.text("host") else PLACEHOLDER
     return settings, vhost, host, urllib.parse.unquote(parts.username or "")
 
