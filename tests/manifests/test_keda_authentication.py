@@ -43,7 +43,7 @@ def at_reference(found: Converted) -> str:
 
 
 def test_a_secret_becomes_a_file_and_the_note_says_what_to_mount_there() -> None:
-    found = converted(RABBITMQ, auth(secretTargetRef=held("username", "password", "ca", "cert", "key")))
+    found = converted(RABBITMQ, auth(secretTargetRef=held("username", "password", "ca", "cert", "key", "keyPassword")))
     assert settings(found) == {
         "url": "http://rabbit.shop.svc:15672",
         "username": "REPLACE-ME",
@@ -51,6 +51,7 @@ def test_a_secret_becomes_a_file_and_the_note_says_what_to_mount_there() -> None
         "ca": "/etc/hpad/secrets/shop/rabbit/the-ca",
         "cert": "/etc/hpad/secrets/shop/rabbit/the-cert",
         "key": "/etc/hpad/secrets/shop/rabbit/the-key",
+        "key_password": {"file": "/etc/hpad/secrets/shop/rabbit/the-keyPassword"},
     }
     file = "/etc/hpad/secrets/shop/rabbit/the-password"
     assert f'from {file} (password_file): mount key "the-password" of Secret shop/rabbit there' in at_reference(found)

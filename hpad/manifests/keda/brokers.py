@@ -116,7 +116,7 @@ def _connection(trigger: Trigger) -> tuple[dict[str, Any], str, str]:
     if protocol != "auto" and not settings["url"].startswith(protocol):
         raise trigger.invalid("protocol", protocol, "must be the one of the host's URL")
     settings |= trigger.oauth2() or trigger.login(host, user) or trigger.login_of_url("host", host)
-    settings |= trigger.file_settings(ca="ca", cert="cert", key="key")
+    settings |= trigger.tls_files()
     if trigger.reference("tls") is not None:
         trigger.conversion.note_change(f"{trigger.path}.authenticationRef", _TLS)
     if timeout := trigger.milliseconds("timeout"):

@@ -66,9 +66,7 @@ def _query(trigger: Trigger, value: str) -> dict[str, Any]:
 def _tls(trigger: Trigger) -> dict[str, Any]:
     tls = trigger.text("tls")
     unknown = not tls and trigger.reference("tls") is not None
-    files: dict[str, Any] = trigger.file_settings(ca="ca", cert="cert", key="key")
-    if password := trigger.file("keyPassword", "key_password.file"):
-        files["key_password"] = {"file": password}
+    files = trigger.tls_files()
     if unknown:
         text = '"tls" is kept elsewhere, and counts as "enable": remove tls, ca, cert and key where it is not'
         trigger.conversion.note_change(trigger.field_of("tls"), text)

@@ -191,6 +191,12 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         files = ((setting, self.file(name, setting)) for name, setting in settings.items())
         return {setting: file for setting, file in files if file}
 
+    def tls_files(self) -> dict[str, Any]:
+        """Returns the settings with the files of TLS."""
+        files: dict[str, Any] = self.file_settings(ca="ca", cert="cert", key="key")
+        password = self.file("keyPassword", "key_password.file")
+        return files | ({"key_password": {"file": password}} if password else {})
+
     def variable_of(self, field: str, host: str, what: str = "password") -> str:
         """Returns the environment variable in which hpad reads a secret that stands in KEDA's objects.
 
