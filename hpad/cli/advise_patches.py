@@ -19,6 +19,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.cli.output import Failure
 from hpad.kube import paths
+from hpad.manifests import yaml_reader
 from hpad.simulation.advice.assessment import SettingChange
 from hpad.simulation.advice.choosing.candidates import applied
 from hpad.simulation.advice.summary import FleetAdvice
@@ -97,7 +98,7 @@ def text(hpa: HorizontalPodAutoscaler, changes: Sequence[SettingChange], why: st
         "spec": patch(hpa, changes),
     }
     head = "\n".join((HEAD, f"# {_one_line(why)}", f"# {_one_line(command)}", ""))
-    return head + yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    return head + yaml.dump(document, Dumper=yaml_reader.Dumper, sort_keys=False, allow_unicode=True)
 
 
 def _one_line(comment: str) -> str:

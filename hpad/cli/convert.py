@@ -21,7 +21,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.problem import Invalid, Problem
 from hpad.cli import check, output
 from hpad.cli.output import WrongUse
-from hpad.manifests import autoscalers, documents, hpas, prometheus_adapter
+from hpad.manifests import autoscalers, documents, hpas, prometheus_adapter, yaml_reader
 from hpad.manifests.documents import Document
 from hpad.manifests.keda import authentication, scaledobject, unsupported
 from hpad.manifests.keda.authentication import Known
@@ -180,7 +180,7 @@ def dumped(value: dict[str, Any], format: str) -> str:
     """Returns a document as YAML, or as JSON on one line."""
     if format == "json":
         return msgspec.json.encode(value).decode() + "\n"
-    return yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False, width=120, allow_unicode=True)
+    return yaml.dump(value, Dumper=yaml_reader.Dumper, sort_keys=False, width=120, allow_unicode=True)
 
 
 def settings_errors(settings: dict[str, Any], sources: Iterable[ConvertedSource]) -> list[Problem]:

@@ -102,7 +102,9 @@ def print_value(value: Any, form: str) -> None:
         return
     import yaml  # late, since it takes long, and few commands need it
 
-    print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end="")
+    from hpad.manifests.yaml_reader import Dumper
+
+    print(yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True), end="")
 
 
 def print_document(text: str) -> None:

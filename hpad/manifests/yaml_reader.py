@@ -1,4 +1,4 @@
-"""Reads YAML as the tools of Kubernetes do, with the line of each field, and bounds the content of a file.
+"""Reads YAML as the tools of Kubernetes do, with the line of each field, and bounds the content of a file; writes it.
 
 PyYAML's C loader with the scalars of YAML 1.2: `no`, `on`, `1:30` and dates are text, not booleans, numbers or dates.
 PyYAML takes about 500 bytes per node, so a file of 64 MiB could take 14 GB; its nodes are therefore counted from its
@@ -137,9 +137,16 @@ class Loader(yaml.CSafeLoader):
 
 
 Loader.add_constructor(f"{_TAG}int", Loader.construct_yaml_int)
+
+
+class Dumper(yaml.CSafeDumper):
+    """Quotes texts that are something else in YAML 1.2 (1e3) or in the older YAML of PyYAML (no, 1:30)."""
+
+
 Loader.yaml_implicit_resolvers = {}  # without this, add_implicit_resolver would change PyYAML's loaders
 for _name, _pattern, _first in _SCALARS:
-    Loader.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_pattern})\Z"), list(_first))
+    for _each in (Loader, Dumper):
+        _each.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_pattern})\Z"), list(_first))
 
 
 def documents(text: str) -> Iterator[tuple[yaml.Node, tuple[Problem, ...], Any]]:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from hpad.cli import main
+from hpad.manifests import documents
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = sorted((ROOT / "config").glob("hpas/*")) + sorted((ROOT / "config" / "manifests").glob("*.yaml"))
@@ -179,11 +180,17 @@ def test_unreadable_documents_are_reported_and_left_out(
     assert errors[3] == "hpad: skipped 1 document of other kinds: Service"
 
 
-def test_texts_that_resemble_other_yaml_types_stay_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("text", ["no", "1e3", "0o17", "1:30", "0x1F", "~", "2026-01-02", "+1", ".5", "12e4567"])
+def test_texts_that_resemble_other_yaml_types_stay_texts(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the older YAML, which PyYAML reads, and in that of kubectl and hpad."""
     path = tmp_path / "a.yaml"
-    path.write_text(V1.replace("name: web}", "name: no}"))
+    path.write_text(V1.replace("finalizers: [x]", f'annotations: {{about: "{text}"}}'))
     assert main(["convert", str(path)]) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["spec"]["scaleTargetRef"]["name"] == "no"
+    out = capsys.readouterr().out
+    [read] = documents.parse(out.encode(), "file", ".yaml")
+    assert read.value["metadata"]["annotations"] == yaml.safe_load(out)["metadata"]["annotations"] == {"about": text}
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
