@@ -230,7 +230,7 @@ def divided(metric: CompiledMetric, pods: Sequence[Pod], tunables: Tunables) -> 
     if not container or not tunables.gates.HPAMissingContainerIgnored:
         return pods, ()
     lacking = [pod for pod in pods if not has_container(pod, container)]
-    if len(lacking) in (0, len(pods)):  # in all: the name is probably wrong, and the error of Kubernetes names it
+    if len(lacking) in (0, len(pods)):  # in all: the name is probably wrong, and the error names it
         return pods, ()
     return [pod for pod in pods if has_container(pod, container)], lacking
 
@@ -254,13 +254,21 @@ def _with_lacking(usage: Usage, others: int) -> Usage:
     return msgspec.structs.replace(usage, cautious=cautious, pods=pods + others, missing=usage.missing + others)
 
 
+def _uncounted(metric: CompiledMetric, pods: Sequence[Pod], tunables: Tunables) -> Unmeasurable:
+    """Returns the error of a metric for which no pod counts: as in Kubernetes, unless no pod has its container."""
+    container = metric.query.container if tunables.gates.HPAMissingContainerIgnored else ""
+    if container and not any(has_container(pod, container) for pod in pods):
+        return Unmeasurable(f"container {container} not found in Pod {pods[0].name}")
+    return Unmeasurable("did not receive metrics for targeted pods (pods might be unready)")
+
+
 def _over(
     metric: CompiledMetric, values: Mapping[str, PodValue], pods: Sequence[Pod], now: datetime, tunables: Tunables
 ) -> Usage:
     """Returns the usage of these pods. Raises Unmeasurable where none of them counts."""
     groups = group(pods, values, metric.is_cpu, now, tunables)
     if not groups.counted:
-        raise Unmeasurable("did not receive metrics for targeted pods (pods might be unready)")
+        raise _uncounted(metric, pods, tunables)
     by_percent = metric.kind == UTILIZATION
     requested_by_pod = requests(pods, metric.query) if by_percent else {}
     huge = tunables.gates.HPAHugeProposals

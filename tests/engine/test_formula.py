@@ -145,6 +145,18 @@ def test_scenario_18_a_pod_without_the_container_fails_the_metric() -> None:
 
 
 @pytest.mark.parametrize(
+    ("named", "text"),
+    [(True, "container aplication not found in Pod web-0"), (False, "did not receive metrics for targeted pods")],
+)
+def test_a_container_that_no_pod_has_is_named(named: bool, text: str) -> None:
+    """In Kubernetes the error is that of unready pods."""
+    gates = Gates(HPAMissingContainerIgnored=named)
+    web = Workload(container("cpu", "aplication", averageValue="60m"), replicas=2, gates=gates)
+    web.pods = [pod(f"web-{n}", containers=(requests("application", 100),)) for n in range(2)]
+    assert text in str(web.reconcile(used({})))
+
+
+@pytest.mark.parametrize(
     ("of", "replicas", "percent", "desired"),
     [
         (1, 2, 120, 2),  # twice the target in one of two pods: what two pods may use
@@ -166,13 +178,6 @@ def test_pods_without_the_container_are_left_out(of: int, replicas: int, percent
     decision = web.reconcile(used([percent] * of), after=15)
     assert decision.desired == desired
     assert web.condition("ScalingActive").status == "True"
-
-
-def test_a_container_that_no_pod_has_gives_the_error_of_kubernetes() -> None:
-    web = Workload(container("cpu", "application", averageUtilization=60), replicas=2)
-    decision = web.reconcile(used({}))
-    assert decision.undecided
-    assert "did not receive metrics for targeted pods (pods might be unready)" in str(decision)
 
 
 def test_failed_pending_and_deleted_pods_count_for_no_replica() -> None:
