@@ -198,6 +198,8 @@ def _check_hpa(document: Document, given: _Given) -> Checked:
         *_ignored_annotations(document.value),
         *_without_effect(loaded.hpa, document.value),
         *_unmatchable(loaded.hpa),
+        *_mistyped(loaded.hpa),
+        *_unserved(loaded.hpa),
         *_unread_queries(loaded.hpa),
         *_zero(loaded.hpa, given),
         *(() if loaded.hpa is None or loaded.hpa.kind == v2.AUTOSCALER else missing_fields(loaded.hpa.spec)),
@@ -282,6 +284,37 @@ def _unmatchable(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[Problem]:
             selector = None if source is None else source.metric.selector
             if selector is not None and (why := _never(selector)):
                 yield Problem(f"spec.metrics[{index}].{kind}.metric.selector", why)
+
+
+_FIELDS: Final = {"Utilization": "averageUtilization", "Value": "value", "AverageValue": "averageValue"}
+"""The field that belongs to each type of a metric target."""
+
+
+def _mistyped(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[Problem]:
+    """Warnings about metric targets whose field belongs to another type. The controller looks at the field alone.
+
+    Source: Kubernetes 1.36, horizontal.go: computeStatusForExternalMetric and the others.
+    """
+    for index, metric in enumerate(v2.to_builtins(hpa.spec.metrics or ()) if hpa is not None else ()):
+        for kind, source in metric.items():
+            target = source.get("target", {}) if isinstance(source, dict) else {}
+            for type, field in _FIELDS.items():
+                if target.get(field) is not None and target["type"] != type:
+                    path = f"spec.metrics[{index}].{kind}.target.type"
+                    yield Problem(path, f"{path}: {target['type']} has no effect, since {field} is set")
+
+
+def _unserved(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[Problem]:
+    path = "spec.scaleTargetRef.apiVersion"
+    if hpa is not None and (why := unserved_target(hpa)):
+        yield Problem(path, f"{path}: {why}")
+
+
+def unserved_target(hpa: v2.HorizontalPodAutoscaler) -> str:
+    """Returns why a target of the group `extensions` cannot be scaled; "" for other groups."""
+    version = hpa.spec.scale_target_ref.api_version or ""
+    served = version.partition("/")[0] != "extensions"
+    return "" if served else f'{version} is not served since Kubernetes 1.16: write "apps/v1"'
 
 
 def _unread_queries(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[Problem]:

@@ -17,7 +17,6 @@ import yaml
 
 from hpad.api import decode, older
 from hpad.api import hpa as v2
-from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.problem import Invalid, Problem
 from hpad.cli import check, output
 from hpad.cli.output import WrongUse
@@ -328,8 +327,8 @@ class _Work:
         """Writes the HPA or Autoscaler of a document that `hpas.load` found valid."""
         hpa = decode.read(document.value).hpa
         assert hpa is not None
-        if note := _old_group(hpa):
-            self._print_notes(document, subject, [note])
+        if why := check.unserved_target(hpa):
+            self._print_notes(document, subject, [Note("spec.scaleTargetRef.apiVersion", why, lost=False)])
         kind = v2.AUTOSCALER if self.version == AUTOSCALER else v2.KIND
         if kind != hpa.kind:
             metadata = document.value.get("metadata") or {}
@@ -387,12 +386,3 @@ class _Work:
 def _kind_of_file(file: str) -> str | None:
     """Returns the kind of a file that needs to name none; None for other files."""
     return "Kustomization" if Path(file).stem == "kustomization" else None
-
-
-def _old_group(hpa: HorizontalPodAutoscaler) -> Note | None:
-    """Returns a note on a target of the group `extensions`, which Kubernetes does not serve since 1.16."""
-    target = hpa.spec.scale_target_ref
-    if (target.api_version or "").partition("/")[0] != "extensions":
-        return None
-    text = f'{target.api_version} is not served since Kubernetes 1.16, and is left as it is: write "apps/v1"'
-    return Note("spec.scaleTargetRef.apiVersion", text, lost=False)

@@ -234,6 +234,34 @@ spec:
 
 
 @pytest.mark.parametrize(
+    ("target", "api_version", "warning"),
+    [
+        ("{type: AverageValue, value: 5}", "apps/v1", "type: AverageValue has no effect, since value is set"),
+        ("{type: Value, averageValue: 5}", "apps/v1", "type: Value has no effect, since averageValue is set"),
+        ("{type: Value, value: 5}", "apps/v1", ""),
+        ("{type: Value, value: 5}", "extensions/v1beta1", "extensions/v1beta1 is not served since Kubernetes 1.16"),
+    ],
+)
+def test_what_the_api_server_takes_and_no_controller_heeds_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str, api_version: str, warning: str
+) -> None:
+    path = tmp_path / "hpa.yaml"
+    path.write_text(f"""apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {{name: web}}
+spec:
+  scaleTargetRef: {{apiVersion: {api_version}, kind: Deployment, name: web}}
+  maxReplicas: 3
+  behavior: {{scaleDown: {{stabilizationWindowSeconds: 60}}}}
+  metrics:
+  - {{type: External, external: {{metric: {{name: depth}}, target: {target}}}}}
+""")
+    assert main(["check", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert ("warning" in shown, warning in shown) == (bool(warning), True)
+
+
+@pytest.mark.parametrize(
     ("behavior", "metric", "named"),
     [
         ("", "External", True),
