@@ -4,7 +4,7 @@ import argparse
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from hpad.api.text import harmless
@@ -17,8 +17,6 @@ MOST_COLUMNS: Final = 100
 _LEAST_COLUMNS: Final = 20
 """Columns that a hanging indent leaves for text."""
 _WORD: Final = re.compile(r"\S+")
-
-Tones = Mapping[str, Callable[[str], str]]
 
 
 def add_color(parser: argparse.ArgumentParser) -> None:

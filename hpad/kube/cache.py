@@ -45,7 +45,6 @@ class Cache(Generic[T]):
         self._callbacks: list[Callback[T]] = []
         self._offered: set[Key] = set()
         self._causes: set[tuple[str, str, int]] = set()
-        self._scope = scope
         self._params = params or {}
         self._reflectors = [Reflector(self, kind, scope, each, self._params) for each in scope.namespaces or ("",)]
 

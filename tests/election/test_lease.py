@@ -29,11 +29,6 @@ def spec(holder: str = "other", seconds: int | None = 15, transitions: int = 3) 
     return {**{name: value for name, value in found.items() if value is not None}, **times}
 
 
-def object_of(body: dict[str, Any], version: str = "7") -> dict[str, Any]:
-    metadata = {"name": "hpad", "namespace": "kube-system", "uid": "u", "resourceVersion": version}
-    return {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": metadata, "spec": body}
-
-
 class SetClock(SkippingClock):
     """A test sets the wall clock."""
 

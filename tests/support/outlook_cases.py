@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -27,7 +26,6 @@ from hpad.engine.outlook.types import (
 from hpad.engine.view import Gates
 
 EXAMPLES = settings(max_examples=80 * environment.EFFORT, deadline=None)
-MOMENT = timedelta(microseconds=1)
 LONG = 2400
 """Seconds after which each window and period of these tests is over."""
 

@@ -107,28 +107,3 @@ class Relay:
     def _is_stranger(self, data: bytes) -> bool:
         begins = b" HTTP/1.1\r\n" in data
         return self.token is not None and begins and f"Bearer {self.token}\r\n".encode() not in data
-
-
-class SilentRelay(Relay):
-    """A relay to the API server that can drop all bytes in both directions without closing connections."""
-
-    def __init__(self, target: int) -> None:
-        super().__init__(target)
-        self._dark = False
-        self._waiting: list[asyncio.StreamWriter] = []
-
-    def vanish(self) -> None:
-        self._dark = True
-        self.freeze()
-
-    def come_back(self) -> None:
-        self._dark = False
-        self.abort()
-        while self._waiting:
-            self._waiting.pop().transport.abort()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._dark:
-            self._waiting.append(writer)
-        else:
-            await super()._serve(reader, writer)
