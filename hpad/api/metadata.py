@@ -89,6 +89,8 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 _MAX_NAME: Final = 63
 _MAX_SUBDOMAIN: Final = 253
+_MOST_ANNOTATIONS: Final = 1 << 18
+"""Bytes of all keys and values together (apimachinery, pkg/api/validation/objectmeta.go: ValidateAnnotationsSize)."""
 _NAME: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE: Final = f"({_NAME})?"
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -201,5 +203,10 @@ def metadata_faults(meta: ObjectMeta) -> Iterator[Problem]:
     for key, value in (meta.labels or {}).items():
         yield from (invalid("metadata.labels", key, fault) for fault in key_faults(key))
         yield from (invalid("metadata.labels", value, fault) for fault in value_faults(value))
-    for key in meta.annotations or {}:
+    annotations = meta.annotations or {}
+    for key in annotations:
         yield from (invalid("metadata.annotations", key, fault) for fault in key_faults(key.lower()))
+    if sum(len(text.encode()) for entry in annotations.items() for text in entry) > _MOST_ANNOTATIONS:
+        yield Problem(
+            "metadata.annotations", f"metadata.annotations: Too long: may not be more than {_MOST_ANNOTATIONS} bytes"
+        )

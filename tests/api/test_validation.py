@@ -59,6 +59,10 @@ def test_labels_and_annotations_are_checked() -> None:
     assert len(messages(metadata={"labels": {"-app": "we b"}})) == 2
     assert len(messages(metadata={"annotations": {"a/b/c": "anything at all"}})) == 1
     assert messages(metadata={"annotations": {"Example.com/Any": "x"}}) == []
+    assert messages(metadata={"annotations": {"a": "é" * (1 << 16), "b": "x" * ((1 << 17) - 2)}}) == []
+    assert messages(metadata={"annotations": {"a": "é" * (1 << 16), "b": "x" * ((1 << 17) - 1)}}) == [
+        "metadata.annotations: Too long: may not be more than 262144 bytes"
+    ]
 
 
 @pytest.mark.parametrize("name", ["cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "nvidia.com/gpu"])
