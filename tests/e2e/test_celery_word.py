@@ -148,7 +148,8 @@ async def compare(workers: CeleryWorkers, diary: Diary) -> list[tuple[str, int, 
     """Returns of each pod in which nothing moved meanwhile: tasks in work by its worker, and by the diary."""
     begun = time.time()
     found = await or_error(workers.read(0.0))
-    said = {} if isinstance(found, AdapterError) else {report.name.partition("@")[2]: report for report in found.reports}
+    reports = () if isinstance(found, AdapterError) else found.reports
+    said = {report.name.partition("@")[2]: report for report in reports}
     ended = time.time()
     await asyncio.sleep(0.2)
     entries = diary.entries()
