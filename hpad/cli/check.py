@@ -449,7 +449,8 @@ def configuration_errors(document: Document) -> Iterator[Problem]:
         yield Problem("", text, document.line)
         return
     try:
-        settings.load(file, {}, {})
+        if not document.faults:  # for these `load` refuses the file as a whole
+            settings.load(file, {}, {})
     except settings.SettingsError as error:
         for problem in error.problems:
             yield document.placed(problem._replace(text=problem.text.removeprefix(f"{file}: ")))

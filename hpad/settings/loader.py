@@ -97,11 +97,31 @@ def _joined(field: str, earlier: Any, later: Any) -> Any:
     return later if earlier is None or join is None else join(earlier, later)
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a field that a mapping has twice: PyYAML takes the last one, and the sources before it would be lost."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._checked: set[int] = set()
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Checks the fields as written, before those that a merge (<<) adds; a node with an alias comes again."""
+        if id(node) not in self._checked:
+            self._checked.add(id(node))
+            names = set[str]()
+            for key, _ in node.value:
+                name = str(key.value)
+                if name in names:
+                    raise yaml.MarkedYAMLError(None, None, f"the field {shown(name)} is there twice", key.start_mark)
+                names.add(name)
+        super().flatten_mapping(node)
+
+
 def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
     if file is None:
         return []
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.load(file.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise SettingsError(f"{file}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:

@@ -176,6 +176,12 @@ def test_contradicting_settings_are_reported_beside_other_errors(
     assert found[5] == ["routes: [0]: source: there is no source 'qm'; there are mq"]
 
 
+def test_a_repeated_field_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "hpad.yaml"
+    file.write_text("sources: {}\nworkers: 3\nsources: {}\n")
+    assert checked(capsys, file) == {3: ['sources: strict decoding error: duplicate field "sources"']}
+
+
 def test_keys_with_dots_have_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "hpad.yaml"
     file.write_text("sources:\n  a.b:\n    adapter: cron\n    metrics:\n      x.y: {start: '* * * * *'}\n")

@@ -137,6 +137,7 @@ routes:
         ),
         ("log_level: loud", "hpad.yaml: log_level: 'loud' is not one of debug, info, warning, error"),
         ("a: [", "hpad.yaml:1: not valid YAML"),
+        ("sources: {}\nworkers: 3\nsources: {}", "hpad.yaml:3: not valid YAML: the field 'sources' is there twice"),
         ("- a", "hpad.yaml: not a mapping of settings"),
         ("pods: 3", "hpad.yaml: unknown field 'pods'; `hpad config show` lists all settings"),
         (
@@ -149,6 +150,18 @@ def test_an_invalid_setting_is_named_with_its_value_and_the_expected_form(
     tmp_path: Path, text: str, expected: str
 ) -> None:
     assert expected in problem(tmp_path, text)
+
+
+def test_a_field_beside_a_merge_is_not_there_twice(tmp_path: Path) -> None:
+    text = """
+sources:
+  a: &a {adapter: static, file: x}
+  b: &b {<<: *a, file: y}
+  c: {<<: *b, file: z}
+  d: *b
+"""
+    loaded = settings.load(written(tmp_path, text), {}, {})
+    assert [source.settings["file"] for source in loaded.sources] == ["x", "y", "z", "y"]
 
 
 def test_bytes_that_are_not_utf8_are_named_with_their_offset(tmp_path: Path) -> None:
