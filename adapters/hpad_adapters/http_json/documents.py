@@ -1,7 +1,6 @@
 """Numbers in documents: trees (JSON, YAML and XML, each of a bounded size and depth), and the text of Prometheus.
 
-YAML with anchors, aliases or tags, and XML with a document type (and so with entities), are refused: a short text of
-these can stand for a huge tree.
+XML with a document type (and so with entities) is refused: a short text of these can stand for a huge tree.
 """
 
 import re
@@ -10,11 +9,11 @@ from typing import Any, Final, Literal
 from xml.parsers import expat
 
 import msgspec
-import yaml
 
 from hpad.adapter import AdapterError, Quantity, shown
 from hpad.adapter_http import decoded
-from hpad_adapters import exposition
+from hpad_adapters import exposition, plain_yaml
+from hpad_adapters.plain_yaml import RefusedDocumentError
 
 # Paths to numbers in a document: names, positions in lists, all elements of a list, the length of a list.
 
@@ -113,17 +112,6 @@ def _text(value: Any) -> Any:
 # Documents as trees.
 
 _JSON: Final = msgspec.json.Decoder()
-_DEEPEST: Final = 100
-_LONG_NUMBER: Final = re.compile(r"[-+.:_0-9a-fA-FxX]{400,}")
-"""Text that YAML may take for a number: 1:30 is 90, by arithmetic whose time grows with the square of the length."""
-_BEGINS: Final = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
-_ENDS: Final = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
-# The parser in C is some ten times as fast; PyYAML has none without libyaml.
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _RefusedError(Exception):
-    """The document is refused; the message is the end of a sentence that begins with the server."""
 
 
 def tree(format: str, body: bytes, name: str, max_elements: int) -> Any:
@@ -131,25 +119,12 @@ def tree(format: str, body: bytes, name: str, max_elements: int) -> Any:
     if format == "json":
         return decoded(_JSON, body, name, "JSON", max_elements=max_elements)
     try:
-        return _yaml(body, max_elements) if format == "yaml" else _xml(body, max_elements)
-    except _RefusedError as error:
-        raise AdapterError(f"{name} {error}", lasting=True, alive=True) from None
+        return plain_yaml.load(body, max_elements) if format == "yaml" else _xml(body, max_elements)
+    except RefusedDocumentError as error:
+        raise AdapterError(f"{name} answers {error}", lasting=True, alive=True) from None
     # LookupError: XML in an encoding that Python does not know.
-    except (yaml.YAMLError, expat.ExpatError, LookupError, ValueError, TypeError, RecursionError):
+    except (*plain_yaml.INVALID, expat.ExpatError):
         raise AdapterError(f"{name} answered something other than {format.upper()}") from None
-
-
-def _yaml(body: bytes, max_elements: int) -> Any:
-    count = depth = 0
-    for event in yaml.parse(body, _Loader):
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) or getattr(event, "tag", None):
-            raise _RefusedError("answers YAML with anchors, aliases or tags, which are not read")
-        depth += isinstance(event, _BEGINS) - isinstance(event, _ENDS)
-        count += isinstance(event, (yaml.ScalarEvent, *_BEGINS))
-        if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and _LONG_NUMBER.fullmatch(event.value):
-            raise _RefusedError("answered something other than YAML: it has a number that is too long")
-        _check(count, depth, max_elements)
-    return yaml.load(body, _Loader)
 
 
 def _xml(body: bytes, max_elements: int) -> Element:
@@ -174,11 +149,11 @@ class _Builder:
         self._count = 0
 
     def refuse_doctype(self, *_: object) -> None:
-        raise _RefusedError("answers XML with a document type (DOCTYPE), which is not read")
+        raise RefusedDocumentError("XML with a document type (DOCTYPE), which is not read")
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         self._count += 1 + len(attributes)
-        _check(self._count, len(self._open), self._max_elements)
+        plain_yaml.check(self._count, len(self._open), self._max_elements)
         element = Element({f"@{_local(key)}": value for key, value in attributes.items()})
         self._open[-1].setdefault(_local(name), Elements()).append(element)
         self._open.append(element)
@@ -194,13 +169,6 @@ class _Builder:
 
 def _local(name: str) -> str:
     return name.rpartition("}")[2]
-
-
-def _check(count: int, depth: int, max_elements: int) -> None:
-    if count > max_elements:
-        raise _RefusedError(f"answers more than max_elements ({max_elements})")
-    if depth > _DEEPEST:
-        raise _RefusedError(f"answers a document nested more than {_DEEPEST} levels deep")
 
 
 # Samples in the text format of Prometheus, chosen by name and labels.
