@@ -330,10 +330,10 @@ def _without_nulls(value: Any, left: str | None = None) -> Any:
     The field `left` stays as it is: it is read later, or not at all, and is most of a recording.
     """
     if isinstance(value, dict):
-        kept = {name: field for name, field in value.items() if field is not None}
         return {
             name: _without_nulls(field) if isinstance(field, _NESTED) and name != left else field
-            for name, field in kept.items()
+            for name, field in value.items()
+            if field is not None
         }
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 

@@ -18,9 +18,9 @@ collect_ignore = [] if os.environ.get("HPAD_TEST_RABBITMQ") else ["test_rabbitmq
 
 
 @pytest.fixture(scope="session")
-def broker(rich_broker: brokers.Broker) -> brokers.Broker:
+def broker(shared_broker: brokers.Broker) -> brokers.Broker:
     """The broker of `support.brokers`."""
-    return rich_broker
+    return shared_broker
 
 
 @pytest.fixture(scope="session")

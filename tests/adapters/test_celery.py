@@ -25,7 +25,7 @@ from hpad_adapters.celery.settings import RabbitMQBroker
 pytest.importorskip("celery", reason="needs celery from PyPI")
 
 BROKERS = [
-    pytest.param("rich_broker", id="rabbitmq", marks=pytest.mark.rabbitmq),
+    pytest.param("shared_broker", id="rabbitmq", marks=pytest.mark.rabbitmq),
     pytest.param("redis_server", id="redis", marks=[pytest.mark.redis, redis_lab.needs_redis]),
 ]
 

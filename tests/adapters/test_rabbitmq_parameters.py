@@ -133,20 +133,20 @@ async def test_every_kind_of_queue_is_counted(broker, rabbit, kind):
 
 
 async def test_a_pattern_sums_over_all_pages(broker, rabbit):
-    await broker.publish("q0600", 3, "many")
-    await broker.publish("q1202", 2, "many")
-    source = adapter(broker, rabbit, vhost="many", metrics=metric(queue_regex="q.*", exclude_regex="q0007"))
+    await broker.publish("q0500", 3, "many")
+    await broker.publish("q0502", 2, "many")
+    all_but_one = metric(queue_regex="q.*", exclude_regex="q0007")
+    source = adapter(broker, rabbit, vhost="many", page_size=200, metrics=all_but_one)
     found = values(await asked(source))
-    assert (len(found), sum(found)) == (1_202, 5_000)
-    maximum = adapter(broker, rabbit, vhost="many", metrics=metric(queue_regex="q.*", exclude_regex="q0007"))
-    assert values(await asked(maximum, "aggregate=max")) == (3_000,)
+    assert (len(found), sum(found)) == (502, 5_000)
+    assert values(await asked(source, "aggregate=max")) == (3_000,)
 
 
 async def test_more_queues_than_max_queues_are_an_error(broker, rabbit):
-    source = adapter(broker, rabbit, vhost="many", max_queues=1_202, page_size=500, metrics=metric(queue_regex="q.*"))
+    source = adapter(broker, rabbit, vhost="many", max_queues=502, page_size=200, metrics=metric(queue_regex="q.*"))
     answer = await asked(source)
     assert isinstance(answer, AdapterError)
-    assert "more than 1202 queues to read (max_queues)" in answer.message
+    assert "more than 502 queues to read (max_queues)" in answer.message
     narrow = adapter(broker, rabbit, vhost="many", max_queues=10, metrics=metric(queue_regex=r"q000\d"))
     assert len(values(await asked(narrow))) == 10
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 180.0
 BROKERS = [
-    pytest.param("plain_broker", id="rabbitmq", marks=pytest.mark.rabbitmq),
+    pytest.param("shared_broker", id="rabbitmq", marks=pytest.mark.rabbitmq),
     pytest.param("redis", marks=[pytest.mark.redis, redis_lab.needs_redis]),
 ]
 
@@ -39,8 +39,8 @@ def block(kind: str, pattern: str) -> str:
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
     """Yields BROKER_URL and the line of the configuration, as the document says, of a broker."""
     line = "rabbitmq: " + block("yaml", "username: guest").partition("rabbitmq: ")[2].partition("\n")[0]
-    if request.param == "plain_broker":
-        server = request.getfixturevalue("plain_broker")
+    if request.param == "shared_broker":
+        server = request.getfixturevalue("shared_broker").server
         assert "localhost:15672" in line
         yield f"amqp://localhost:{server.amqp_port}", line.replace("15672", str(server.management_port))
         return

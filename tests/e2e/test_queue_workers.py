@@ -11,6 +11,7 @@ import pytest
 import yaml
 import yarl
 from aiohttp import web
+from support import brokers
 
 from hpad import settings
 from hpad.lab.servers import ports, rabbitmq
@@ -53,8 +54,8 @@ class Broker:
 
 
 @pytest.fixture(scope="module")
-def broker(plain_broker: rabbitmq.RabbitMQServer) -> Broker:
-    return Broker(plain_broker)
+def broker(shared_broker: brokers.Broker) -> Broker:
+    return Broker(shared_broker.server)
 
 
 def depth(queue: str, *, name: str = "queue_messages", **goal: object) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from blockbuster import BlockBuster
+from support import brokers
 from support.simulations import START
 
 from hpad import settings
@@ -63,12 +64,12 @@ def hpa_document() -> dict[str, Any]:
     return hpa
 
 
-async def real(folder: Path, server: rabbitmq.RabbitMQServer) -> Curve:
+async def real(folder: Path, shared: brokers.Broker) -> Curve:
     """Returns what happens to a real queue and its workers, second by second from the publishing on."""
-    admin = server.admin
-    options = {"url": server.management_url, "username": admin.name, "password": admin.password}
+    admin = shared.server.admin
+    options = {"url": shared.url, "username": admin.name, "password": admin.password}
     source = settings.SourceSettings(name="rabbitmq", adapter="rabbitmq", settings=options)
-    url = f"amqp://{admin.name}:{admin.password}@127.0.0.1:{server.amqp_port}/"
+    url = shared.admin_url
     task = f"{Timing.of(DEFAULT).task:g}"
     deployment, _ = documents.load(queue.NAME, {"AMQP_URL": url, "QUEUE": queue.QUEUE, "TASK_SECONDS": task})
     replicas, messages = [], []
@@ -146,11 +147,11 @@ def directions(curve: Curve) -> list[bool]:
 
 
 async def test_the_model_follows_a_real_queue(
-    plain_broker: rabbitmq.RabbitMQServer, tmp_path: Path, no_blocking_calls: BlockBuster
+    shared_broker: brokers.Broker, tmp_path: Path, no_blocking_calls: BlockBuster
 ) -> None:
     """The peak is within 2 replicas; the queue is empty within half the time, and two tasks, of the simulated one."""
     no_blocking_calls.deactivate()  # processes and the blocking client of the demo
-    found, expected = await real(tmp_path, plain_broker), simulated()
+    found, expected = await real(tmp_path, shared_broker), simulated()
     printed(found, expected)
     assert directions(found) == directions(expected) == [True, False]
     assert abs(max(found.replicas) - max(expected.replicas)) <= 2

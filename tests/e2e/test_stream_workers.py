@@ -20,26 +20,27 @@ async def allow(broker: Broker, reads: str) -> None:
     await broker.define(users=[user], permissions=[right])
 
 
-async def test_workers_follow_the_lag_of_their_group(world: Any, rich_broker: Broker) -> None:
+async def test_workers_follow_the_lag_of_their_group(world: Any, shared_broker: Broker) -> None:
     """Seven messages of which one is done, two for each worker; then all are done; then hpad must not read any more."""
-    stream = await rich_broker.declare(kind="stream")
-    await allow(rich_broker, stream)
-    await rich_broker.publish(stream, 7)
+    broker = shared_broker
+    stream = await broker.declare(kind="stream")
+    await allow(broker, stream)
+    await broker.publish(stream, 7)
 
     async def done(offset: int) -> None:
-        await asyncio.to_thread(stream_client.store, rich_broker.stream_port, stream, "billing", offset)
+        await asyncio.to_thread(stream_client.store, broker.stream_port, stream, "billing", offset)
 
     await done(0)
-    options = {"url": rich_broker.url, "stream_url": rich_broker.stream_url, "username": READER, "password": "s3cr3t"}
+    options = {"url": broker.url, "stream_url": broker.stream_url, "username": READER, "password": "s3cr3t"}
     metric = {"name": "stream_lag", "selector": {"matchLabels": {"stream": stream, "group": "billing"}}}
     target = {"type": "AverageValue", "averageValue": "2"}
     world.workload("Deployment", "billing", 1)
     world.hpa("billing", metrics=[{"type": "External", "external": {"metric": metric, "target": target}}])
     await world.hpad(sources=(settings.SourceSettings(name="broker", adapter="rabbitmq", settings=options),))
     await world.until(lambda: world.replicas("deployments", "billing") == 3)
-    await rich_broker.publish(stream, 2)
+    await broker.publish(stream, 2)
     await world.until(lambda: world.replicas("deployments", "billing") == 4)
-    await allow(rich_broker, "^$")
+    await allow(broker, "^$")
     # A busy broker may let the source run out of time first.
     refused = f'stream "{stream}" in vhost "/": the user has no permission to read the stream'
     await world.until(lambda: world.condition("billing", "ScalingActive")[2].endswith(refused))
@@ -47,5 +48,5 @@ async def test_workers_follow_the_lag_of_their_group(world: Any, rich_broker: Br
     await done(8)
     await world.periods(3)
     assert world.replicas("deployments", "billing") == 4
-    await allow(rich_broker, stream)
+    await allow(broker, stream)
     await world.until(lambda: world.replicas("deployments", "billing") == 1)

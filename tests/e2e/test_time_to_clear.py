@@ -19,6 +19,7 @@ from typing import Any
 import aiohttp
 import pytest
 from blockbuster import BlockBuster
+from support import brokers
 
 from hpad import settings
 from hpad.lab.demo import documents, stage
@@ -59,17 +60,17 @@ def manifests(url: str) -> list[dict[str, Any]]:
 
 
 async def test_a_real_spike_is_cleared_in_time_and_little_is_wasted(
-    plain_broker: rabbitmq.RabbitMQServer, tmp_path: Path, no_blocking_calls: BlockBuster
+    shared_broker: brokers.Broker, tmp_path: Path, no_blocking_calls: BlockBuster
 ) -> None:
     no_blocking_calls.deactivate()  # processes and the blocking client of the demo
-    admin = plain_broker.admin
-    options = {"url": plain_broker.management_url, "username": admin.name, "password": admin.password}
+    admin = shared_broker.server.admin
+    options = {"url": shared_broker.server.management_url, "username": admin.name, "password": admin.password}
     source = settings.SourceSettings(name="rabbitmq", adapter="rabbitmq", settings=options)
-    url = f"amqp://{admin.name}:{admin.password}@127.0.0.1:{plain_broker.amqp_port}/"
+    url = shared_broker.admin_url
     async with (
         stage.opened(tmp_path, [source]) as on,
         Broker(url, QUEUE, on.clock) as broker,
-        _api(plain_broker) as api,
+        _api(shared_broker.server) as api,
     ):
         await on.apply(manifests(url))
         await _until(on, lambda: broker.consumers == 1 and _wanted(on) == 1)

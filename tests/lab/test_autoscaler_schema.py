@@ -96,7 +96,7 @@ def test_the_options_are_the_annotations_with_their_choices():
 
 def test_the_schema_agrees_with_kubernetes_about_hpas(vectors):
     taken = refused = 0
-    for row in list(vectors("admission_v2"))[::10]:
+    for row in vectors("admission_v2", 10):
         value = {name: each for name, each in row["in"].items() if name != "status"}
         found = refusals(SCHEMA, autoscaler(value))
         # what has no place in the schema: names of objects, `.` and `..`, and an empty list that the vector lacks

@@ -1,6 +1,6 @@
-"""Two RabbitMQ brokers that all workers share, since each start takes ten seconds of CPU time.
+"""A RabbitMQ broker that all workers share, since each start takes five seconds of CPU time.
 
-They start before `support.workers` forks, if a test needs them, and stop after the last test. A test has queues, or a
+It starts before `support.workers` forks, if a test needs it, and stops after the last test. A test has queues, or a
 vhost, of its own.
 """
 
@@ -10,9 +10,9 @@ import itertools
 import os
 import tempfile
 import urllib.parse
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import aiohttp
 import pytest
@@ -24,19 +24,18 @@ from hpad.lab.servers import ports, rabbitmq
 
 PLAIN = rabbitmq.User("plain", "plain-pw", (), ("/",))
 STRANGER = rabbitmq.User("stranger", "stranger-pw", ("monitoring",))
-MANY = 1_203
-"""More than two pages."""
+MANY = 503
 VHOSTS = ("/", "a/b", "ü", "many", "mine")
 MONITOR = rabbitmq.User("monitor", "m0nitor:pw/ü", ("monitoring",), sees=VHOSTS)
 
 GUEST = rabbitmq.User("guest", "guest", ("administrator",), ("/",))
 """The user that a new RabbitMQ has."""
 OF_TESTS = ("worker_tasks", "spike", "tasks", "held")
-"""Queues of the plain broker, each for one test."""
+"""Queues of the vhost "/", each for one test."""
 
 _numbers = itertools.count()
-_running: dict[str, "Shared | BaseException"] = {}
-"""The brokers, or why one did not start, by their fixtures."""
+_running: list["Broker | BaseException"] = []
+"""The broker, or why it did not start."""
 
 
 class Broker:
@@ -50,6 +49,7 @@ class Broker:
         self.tls_url = f"https://127.0.0.1:{tls_port}"
         self.amqps_url = f"amqps://127.0.0.1:{amqps_port}"
         self.amqp_url = f"amqp://127.0.0.1:{server.amqp_port}"
+        self.admin_url = f"amqp://{server.admin.name}:{server.admin.password}@127.0.0.1:{server.amqp_port}/"
         self.stream_url = f"rabbitmq-stream://127.0.0.1:{self.stream_port}"
         self.stream_tls_url = f"rabbitmq-stream+tls://127.0.0.1:{stream_tls_port}"
         self.ca = str(folder / "ca.pem")
@@ -78,9 +78,7 @@ class Broker:
 
     def connect(self) -> amqp.Connection:
         """Returns a client of vhost "/" with all permissions; its methods block."""
-        admin = self.server.admin
-        url = f"amqp://{admin.name}:{admin.password}@127.0.0.1:{self.server.amqp_port}/"
-        return amqp.Connection(url, timeout=60.0)
+        return amqp.Connection(self.admin_url, timeout=60.0)
 
     async def publish(self, queue: str, count: int, vhost: str = "/", **properties: object) -> None:
         """Publishes messages to a queue."""
@@ -92,8 +90,7 @@ class Broker:
     async def holding(self, queue: str, count: int) -> AsyncIterator[list[Any]]:
         """Receives messages of a queue of vhost "/" and acknowledges none, as a busy consumer does; yields them."""
         aiormq = pytest.importorskip("aiormq", reason="needs the extra amqp")
-        admin = self.server.admin
-        connection = await aiormq.connect(f"amqp://{admin.name}:{admin.password}@127.0.0.1:{self.server.amqp_port}/")
+        connection = await aiormq.connect(self.admin_url)
         try:
             channel = await connection.channel()
             received = [(await channel.basic_get(queue)).delivery for _ in range(count)]
@@ -149,15 +146,15 @@ def _tls_configuration(folder: Path, port: int, amqps_port: int) -> tuple[str, .
     )
 
 
-Shared = Broker | rabbitmq.RabbitMQServer
-
-
-def _rich(folder: Path) -> Broker:
+def _made(folder: Path) -> Broker:
     extra = tls_port, amqps_port, stream_port, stream_tls_port, metrics_port = ports.free(5)
     server = rabbitmq.RabbitMQServer(
-        users=(MONITOR, PLAIN, STRANGER),
+        users=(GUEST, MONITOR, PLAIN, STRANGER),
         vhosts=VHOSTS,
-        queues=[rabbitmq.Queue(f"q{number:04}", "many") for number in range(MANY)],
+        queues=[
+            *(rabbitmq.Queue(f"q{number:04}", "many") for number in range(MANY)),
+            *(rabbitmq.Queue(name) for name in OF_TESTS),
+        ],
         plugins=("rabbitmq_stream", "rabbitmq_prometheus"),
         configuration=(
             *_tls_configuration(folder, tls_port, amqps_port),
@@ -170,29 +167,12 @@ def _rich(folder: Path) -> Broker:
     return Broker(server, extra, folder)
 
 
-def _plain(_: Path) -> rabbitmq.RabbitMQServer:
-    return rabbitmq.RabbitMQServer(users=(GUEST,), queues=[rabbitmq.Queue(name) for name in OF_TESTS])
-
-
-MAKERS: Final[Mapping[str, Callable[[Path], Shared]]] = {"rich_broker": _rich, "plain_broker": _plain}
-
-
 @pytest.fixture(scope="session")
-def rich_broker() -> Shared:
+def shared_broker() -> Broker:
     """The Broker with the users, vhosts and queues of the constants above, which no test changes."""
-    return _given("rich_broker")
-
-
-@pytest.fixture(scope="session")
-def plain_broker() -> Shared:
-    """A RabbitMQServer with the user GUEST and the queues OF_TESTS."""
-    return _given("plain_broker")
-
-
-def _given(name: str) -> Shared:
     if not rabbitmq.RabbitMQServer.installed():
         pytest.skip(rabbitmq.ABSENT)
-    found = _running[name]
+    [found] = _running
     if isinstance(found, BaseException):
         raise found
     return found
@@ -200,29 +180,29 @@ def _given(name: str) -> Shared:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
-    """Starts the brokers that tests need, and stops them when all tests have ended."""
-    with tempfile.TemporaryDirectory(prefix="hpad-brokers-") as folder:
-        made = {name: make(Path(folder)) for name, make in MAKERS.items() if _needed(session, name)}
+    """Starts the broker if a test needs it, and stops it when all tests have ended."""
+    if not _needed(session):
+        return (yield)
+    with tempfile.TemporaryDirectory(prefix="hpad-broker-") as folder:
+        broker = _made(Path(folder))
         try:
-            asyncio.run(_start(made))
+            _running.append(asyncio.run(_start(broker)) or broker)
             return (yield)
         finally:
-            asyncio.run(_stop(made))
+            asyncio.run(broker.stop())
 
 
-def _needed(session: pytest.Session, name: str) -> bool:
-    """Returns whether a test has the fixture of this name, or names it in a parameter."""
+def _needed(session: pytest.Session) -> bool:
+    """Returns whether a test has the fixture, or names it in a parameter."""
     if session.config.option.collectonly or not rabbitmq.RabbitMQServer.installed():
         return False
     functions = [item for item in session.items if isinstance(item, pytest.Function)]
     parameters = (item.callspec.params.values() for item in functions if hasattr(item, "callspec"))
-    return any(name in item.fixturenames for item in functions) or any(name in each for each in parameters)
+    return any("shared_broker" in item.fixturenames for item in functions) or any(
+        "shared_broker" in each for each in parameters
+    )
 
 
-async def _start(made: Mapping[str, Shared]) -> None:
-    ended = await asyncio.gather(*(each.start() for each in made.values()), return_exceptions=True)
-    _running.update({name: error or made[name] for name, error in zip(made, ended, strict=True)})
-
-
-async def _stop(made: Mapping[str, Shared]) -> None:
-    await asyncio.gather(*(each.stop() for each in made.values()))
+async def _start(broker: Broker) -> BaseException | None:
+    [error] = await asyncio.gather(broker.start(), return_exceptions=True)
+    return error

@@ -1,7 +1,6 @@
 """Recorded scenarios, some of them with what goes beyond Kubernetes, and all that hpad says about a step of one."""
 
 import gzip
-import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -48,15 +47,16 @@ def parts() -> list[str]:
     return [f"{name}-{index}" for name, (count, _) in PARTS.items() for index in range(count)]
 
 
-def rows(part: str) -> Iterator[Row]:
-    """Yields the scenarios of a part."""
+def rows(part: str, step: int) -> Iterator[Row]:
+    """Yields each step-th scenario of a part."""
     name, _, index = part.rpartition("-")
     size = PARTS[name][1]
     begin = int(index) * size
     file = "reconcile" if name == "own" else name
-    with gzip.open(VECTORS / f"{file}.jsonl.gz", "rt", encoding="utf-8") as lines_of_file:
-        for number, line in enumerate(islice(lines_of_file, begin, begin + size), start=begin):
-            yield _dressed(json.loads(line), number) if name == "own" else json.loads(line)
+    with gzip.open(VECTORS / f"{file}.jsonl.gz") as lines:
+        for number, line in islice(enumerate(lines), begin, begin + size, step):
+            row = msgspec.json.decode(line)
+            yield _dressed(row, number) if name == "own" else row
 
 
 def _dressed(row: Row, number: int) -> Row:

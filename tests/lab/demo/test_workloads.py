@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import brokers
 
 from hpad.lab.demo.workloads import amqp, php_apache
-from hpad.lab.servers import ports, rabbitmq
+from hpad.lab.servers import ports
 
 TASKS, HOLDING = "tasks", "held"
 PATIENCE = 240
@@ -118,9 +119,9 @@ def test_the_load_starts_on_demand_at_its_rate():
 
 
 @pytest.fixture
-def broker(plain_broker: rabbitmq.RabbitMQServer) -> str:
+def broker(shared_broker: brokers.Broker) -> str:
     """The AMQP URL of a real broker with the queues TASKS and HOLDING."""
-    return f"amqp://{plain_broker.admin.name}:{plain_broker.admin.password}@127.0.0.1:{plain_broker.amqp_port}/"
+    return shared_broker.admin_url
 
 
 @pytest.fixture
