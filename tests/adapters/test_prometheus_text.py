@@ -87,7 +87,9 @@ def test_go_subset() -> None:
     )
 
 
-def test_no_matchers_leave_no_comma_behind() -> None:
+def test_no_matchers_and_no_labels_leave_no_comma_behind() -> None:
+    assert rendered("sum(x) by (<<.GroupBy>>, le)", GroupBy="") == "sum(x) by ( le)"
+    assert rendered("sum(x) by (<<.GroupBy>>, le)", GroupBy="pod") == "sum(x) by (pod, le)"
     assert rendered('x{<<.LabelMatchers>>,job="a"}', LabelMatchers="") == 'x{job="a"}'
     assert rendered('x{<<.LabelMatchers>>,job="a"}', LabelMatchers='b="c"') == 'x{b="c",job="a"}'
     assert rendered("f(<<.LabelMatchers>>,1)", LabelMatchers="") == "f(,1)"

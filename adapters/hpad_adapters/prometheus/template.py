@@ -86,7 +86,8 @@ _ACTION = re.compile(r"<<(?P<left>-\s)?(?P<body>(?:(?!<<).)*?)(?P<right>\s-)?>>"
 _FIELD = re.compile(r"\.(\w+)(?:\.(\w+))?")
 _INDEX = re.compile(r"index\s+\.(\w+)\s+(?:\"([^\"]*)\"|`([^`]*)`|(\d+))")
 _REGEX_SIGNS = ("=~", "!~")
-_EMPTY_BEFORE = re.compile(r"\{\s*\Z")
+_MATCHERS_BEGIN = re.compile(r"\{\s*\Z")
+_LABELS_BEGIN = re.compile(r"\(\s*\Z")
 _COMMA_BEFORE = re.compile(r"\A\s*,")
 
 READY_MADE = frozenset({"LabelMatchers", "PodMatchers", "GroupBy", "GroupBySlice"})
@@ -142,8 +143,10 @@ class Template(msgspec.Struct, frozen=True):
                 swallow_comma = False
                 continue
             text = _inserted(part, values)
-            # `{<<.LabelMatchers>>,job="x"}` without a matcher would be `{,job="x"}`, which is no PromQL.
-            swallow_comma = not text and not part.quote and bool(pieces) and bool(_EMPTY_BEFORE.search(pieces[-1]))
+            # `{<<.LabelMatchers>>,job="x"}` without a matcher would be `{,job="x"}`, and `by (<<.GroupBy>>, le)`
+            # without a label `by (, le)`, which are no PromQL.
+            begins = _LABELS_BEGIN if part.variable == "GroupBy" else _MATCHERS_BEGIN
+            swallow_comma = not text and not part.quote and bool(pieces) and bool(begins.search(pieces[-1]))
             pieces.append(text)
         return "".join(pieces)
 
