@@ -12,7 +12,9 @@ from hpad.api import selector
 from hpad.sources import settings_errors
 from hpad_adapters.prometheus import batches, configuration, naming, queries, rules, settings, template
 
-VARIABLES = frozenset({"Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice", "Text"})
+VARIABLES = frozenset(
+    {"PodMatchers", "Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice", "Text"}
+)
 
 
 def rendered(text: str, **values: template.Value) -> str:
@@ -90,6 +92,11 @@ def test_go_subset() -> None:
 def test_no_matchers_and_no_labels_leave_no_comma_behind() -> None:
     assert rendered("sum(x) by (<<.GroupBy>>, le)", GroupBy="") == "sum(x) by ( le)"
     assert rendered("sum(x) by (<<.GroupBy>>, le)", GroupBy="pod") == "sum(x) by (pod, le)"
+    assert rendered("sum(x) by (a, <<.GroupBy>>, le)", GroupBy="") == "sum(x) by (a,  le)"
+    assert rendered('x{a="b",<<.LabelMatchers>>,<<.PodMatchers>>,c="d"}', LabelMatchers="", PodMatchers="") == (
+        'x{a="b",c="d"}'
+    )
+    assert rendered("x{<<.LabelMatchers>>,<<.PodMatchers>>}", LabelMatchers="", PodMatchers="") == "x{}"
     assert rendered('x{<<.LabelMatchers>>,job="a"}', LabelMatchers="") == 'x{job="a"}'
     assert rendered('x{<<.LabelMatchers>>,job="a"}', LabelMatchers='b="c"') == 'x{b="c",job="a"}'
     assert rendered("f(<<.LabelMatchers>>,1)", LabelMatchers="") == "f(,1)"

@@ -86,8 +86,10 @@ _ACTION = re.compile(r"<<(?P<left>-\s)?(?P<body>(?:(?!<<).)*?)(?P<right>\s-)?>>"
 _FIELD = re.compile(r"\.(\w+)(?:\.(\w+))?")
 _INDEX = re.compile(r"index\s+\.(\w+)\s+(?:\"([^\"]*)\"|`([^`]*)`|(\d+))")
 _REGEX_SIGNS = ("=~", "!~")
-_MATCHERS_BEGIN = re.compile(r"\{\s*\Z")
-_LABELS_BEGIN = re.compile(r"\(\s*\Z")
+_BEFORE_MATCHERS = re.compile(r"[{,]\s*\Z")
+_BEFORE_LABELS = re.compile(r"[(,]\s*\Z")
+_BEFORE = {"LabelMatchers": _BEFORE_MATCHERS, "PodMatchers": _BEFORE_MATCHERS, "GroupBy": _BEFORE_LABELS}
+"""What stands before the place of a variable that may hold nothing: the comma behind it goes then."""
 _COMMA_BEFORE = re.compile(r"\A\s*,")
 
 READY_MADE = frozenset({"LabelMatchers", "PodMatchers", "GroupBy", "GroupBySlice"})
@@ -145,8 +147,8 @@ class Template(msgspec.Struct, frozen=True):
             text = _inserted(part, values)
             # `{<<.LabelMatchers>>,job="x"}` without a matcher would be `{,job="x"}`, and `by (<<.GroupBy>>, le)`
             # without a label `by (, le)`, which are no PromQL.
-            begins = _LABELS_BEGIN if part.variable == "GroupBy" else _MATCHERS_BEGIN
-            swallow_comma = not text and not part.quote and bool(pieces) and bool(begins.search(pieces[-1]))
+            before = _BEFORE.get(part.variable)
+            swallow_comma = not text and before is not None and bool(before.search("".join(pieces)))
             pieces.append(text)
         return "".join(pieces)
 
