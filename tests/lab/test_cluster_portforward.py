@@ -51,8 +51,8 @@ async def forwarded(kubectl: Kubectl, pod: str, port: int) -> AsyncIterator[tupl
         await process.communicate()
 
 
-def pod(cluster: Cluster, phase: str = "Running") -> None:
-    spec = {"containers": [{"name": "app", "image": "app:1"}]}
+def pod(cluster: Cluster, phase: str = "Running", node: str = "here") -> None:
+    spec = {"containers": [{"name": "app", "image": "app:1"}], "nodeName": node}
     cluster.apply(
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec, "status": {"phase": phase}}
     )
@@ -109,12 +109,16 @@ async def test_a_port_where_nothing_listens_is_an_error(kubectl: Kubectl) -> Non
     assert f"dial tcp4 127.0.0.1:{unused}: connect: connection refused" in error
 
 
-async def test_a_pod_that_does_not_run_has_no_ports(kubectl_path: str, tmp_path: Path) -> None:
+async def test_a_pod_that_does_not_run_or_is_on_no_node_has_no_ports(kubectl_path: str, tmp_path: Path) -> None:
+    """The second text is that of a real API server, as `tests/kube/contract/test_plugin.py` has it."""
     async with Cluster(kubelet=False) as cluster:
-        pod(cluster, "Pending")
         await cluster.kubeconfig(tmp_path / "kubeconfig")
-        error = await Kubectl(kubectl_path, tmp_path).refused("port-forward pod/a :80 --pod-running-timeout=1s")
-    assert "pod is not running" in error or "timed out waiting for the condition" in error
+        kubectl = Kubectl(kubectl_path, tmp_path)
+        pod(cluster, "Pending")
+        error = await kubectl.refused("port-forward pod/a :80 --pod-running-timeout=1s")
+        assert "pod is not running" in error or "timed out waiting for the condition" in error
+        pod(cluster, node="")
+        assert "pod a does not have a host assigned" in await kubectl.refused("port-forward pod/a :80")
 
 
 async def test_the_cluster_stops_while_ports_are_forwarded(kubectl_path: str, tmp_path: Path, echo: int) -> None:

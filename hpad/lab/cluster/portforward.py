@@ -31,6 +31,8 @@ async def answer(store: Store, request: web.Request, address: Address) -> web.St
     pod = store.get(PODS, address.namespace or "", address.name)
     if request.headers.get("Upgrade", "").upper() != "SPDY/3.1":
         raise errors.bad_request("Upgrade request required")
+    if not pod["spec"].get("nodeName"):  # pkg/registry/core/pod/strategy.go: streamLocation
+        raise errors.bad_request(f"pod {address.name} does not have a host assigned")
     if pods.phase(pod) != "Running":
         raise errors.bad_request(f"unable to forward port because pod is not running. Current status={pods.phase(pod)}")
     transport = request.transport
