@@ -197,7 +197,8 @@ def _chart_url(server: Any, field: str, found: FoundRules) -> str:
         return UNKNOWN_URL
     whole = f"{url}{f':{port}' if port else ''}{path}"
     parts = split_url(whole)
-    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+    misplaced = parts.path.startswith("/:")  # the port, behind a url that ends with a slash
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or misplaced:
         detail = "url, port and path of the chart must make a URL of http or https without credentials"
         hint = "; the chart appends port 9090 unless port is 0" if "port" not in (server or {}) else ""
         shown = "…" if "@" in whole else whole

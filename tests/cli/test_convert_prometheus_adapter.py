@@ -82,6 +82,7 @@ def test_an_input_without_documents_is_an_error(convert: Any, text: str) -> None
         ({"rules": {"default": False, "custom": RULE}}, "rules.custom: Invalid value"),
         ({"prometheus": {"url": "http://x:9090"}}, "the chart appends port 9090 unless port is 0"),
         ({"prometheus": {"url": "http://u:s3cret@x"}}, "without credentials"),
+        ({"prometheus": {"url": "http://x/", "port": 80}}, 'prometheus.url: Invalid value: "http://x/:80"'),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
