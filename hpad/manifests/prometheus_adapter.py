@@ -45,7 +45,7 @@ class WrittenRules(msgspec.Struct, frozen=True):
         section = next((each for each in _RULES if path.startswith(each)), "")
         if section in self.sections:
             return self.sections[section] + path.removeprefix(section)
-        return f"{self.field}.{path}" if self.field else path
+        return ".".join(filter(None, (self.field, path)))
 
 
 class FoundRules(msgspec.Struct, frozen=True):
@@ -99,6 +99,9 @@ def _read(value: Mapping[Any, Any]) -> tuple[dict[str, Any], list[Problem]]:
         for key in value
         if key not in _RULES
     ]
+    if isinstance(value.get("rules"), dict):
+        text = "rules: has values of the chart, which writes the lists rules and externalRules of them"
+        errors.append(Problem("rules", text))
     content = {str(key): without_null(each) for key, each in value.items() if each is not None}
     if not any(content.values()) and not errors:
         errors.append(Problem("", f"has no rules: neither {', '.join(_RULES[:2])} nor {_RULES[2]}"))
@@ -106,10 +109,14 @@ def _read(value: Mapping[Any, Any]) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def _resembles(value: Any) -> bool:
-    """Returns whether a document is a configuration, perhaps with misspelt fields."""
-    if not isinstance(value, dict) or not value or "kind" in value:
+    """Returns whether a document is a configuration, perhaps with misspelt fields.
+
+    A list of `rules` alone is not enough: other programs have one, such as the JMX exporter.
+    """
+    if not isinstance(value, dict) or "kind" in value:
         return False
-    return set(value) <= set(_RULES) or any(map(_is_rule, _entries(value.values())))
+    others = set(value) <= set(_RULES) and set(value) != {"rules"} and bool(value)
+    return others or _has_chart_rules(value) or any(map(_is_rule, _entries(value.values())))
 
 
 def _entries(values: Iterable[Any]) -> Iterator[Any]:
@@ -135,10 +142,13 @@ def _hint(name: Any, known: Iterable[str]) -> str:
 
 def _are_values(value: Mapping[str, Any]) -> bool:
     """Returns whether a document has values of the chart."""
-    rules, server = value.get("rules"), value.get("prometheus")
-    names = (*_CHART_RULES, *_OTHER_CHART_RULES)
-    of_rules = isinstance(rules, dict) and any(_meant(str(name), names) for name in rules)
-    return of_rules or (isinstance(server, dict) and bool(server.keys() & _CHART_URL.keys()))
+    server = value.get("prometheus")
+    return _has_chart_rules(value) or (isinstance(server, dict) and bool(server.keys() & _CHART_URL.keys()))
+
+
+def _has_chart_rules(value: Mapping[str, Any]) -> bool:
+    rules, names = value.get("rules"), (*_CHART_RULES, *_OTHER_CHART_RULES)
+    return isinstance(rules, dict) and any(_meant(str(name), names) for name in rules)
 
 
 def _of_chart(values: Mapping[str, Any], prefix: str) -> FoundRules:

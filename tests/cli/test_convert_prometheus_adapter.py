@@ -99,12 +99,25 @@ def test_the_error_of_a_field_has_its_line(convert: Any) -> None:
     assert (status, err.split(" ")[0]) == (1, "<stdin>:4:")
 
 
-def test_a_misspelt_field_in_a_config_map_is_an_error(convert: Any) -> None:
-    data = {"config.yaml": yaml.safe_dump({"Rules": [RULE]})}
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ({"Rules": [RULE]}, "data[config.yaml]: Rules: unknown field"),
+        ({"rules": {"default": False, "external": [RULE]}}, "data[config.yaml]: rules: has values of the chart"),
+    ],
+    ids=["misspelt", "values of the chart"],
+)
+def test_wrong_rules_in_a_config_map_are_an_error(convert: Any, content: Any, text: str) -> None:
     head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "adapter", "namespace": "shop"}}
-    status, _, err = convert({**head, "data": data})
+    status, _, err = convert({**head, "data": {"config.yaml": yaml.safe_dump(content)}})
     assert status == 1
-    assert "ConfigMap shop/adapter: data[config.yaml]: Rules: unknown field" in err
+    assert f"ConfigMap shop/adapter: {text}" in err
+
+
+def test_a_config_map_with_rules_of_another_program_is_skipped(convert: Any) -> None:
+    data = {"jmx.yaml": yaml.safe_dump({"rules": [{"pattern": ".*"}]})}
+    status, _, err = convert({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "jmx"}, "data": data})
+    assert (status, "skipped 1 document of other kinds: ConfigMap" in err, "pattern" in err) == (1, True, False)
 
 
 def test_null_fields_are_absent_as_for_prometheus_adapter(convert: Any) -> None:
