@@ -15,7 +15,10 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from hpad.adapter import AdapterError, hide, positive_duration, public, reason, shown
+from hpad.adapter import AdapterError, hide, opened, positive_duration, public, reason, shown
+
+_LARGEST = 1 << 20
+"""Bytes of a file with a secret."""
 
 
 class SecretRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,8 +91,12 @@ def _text(setting: str, value: SecretRef) -> str:
 
 def _content(setting: str, file: str) -> str:
     try:
-        # Text mode would turn "\r\n" within the secret into "\n".
-        return Path(file).read_bytes().decode()
+        # Text mode would turn "\r\n" within the secret into "\n". A pipe would hold the thread for ever, at each read.
+        with opened(Path(file)) as content:
+            found = content.read(_LARGEST + 1)
+        if len(found) <= _LARGEST:
+            return found.decode()
+        fault = f"it is larger than {_LARGEST >> 20} MiB"
     except UnicodeDecodeError:
         fault = "it is not UTF-8 text"
     except OSError as error:

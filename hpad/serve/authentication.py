@@ -25,6 +25,7 @@ from aiohttp import web
 
 from hpad.api.loopback import is_loopback
 from hpad.clock import Clock
+from hpad.files import opened
 from hpad.kube import access, errors
 from hpad.kube.client import Client
 from hpad.serve import ServeError
@@ -66,7 +67,7 @@ class Tokens:
 
     def _read(self) -> tuple[bytes, ...]:
         try:
-            with self._file.open("rb") as content:
+            with opened(self._file) as content:
                 lines = content.read(_MAX_TOKENS * _MAX_TOKEN_BYTES).split(b"\n")
         except OSError as error:
             raise ServeError(f"listen_token_file: {self._file}: {error.strerror}") from None

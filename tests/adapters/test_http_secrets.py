@@ -1,5 +1,6 @@
 """Secrets from files and environment variables."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ async def test_rotated_files_and_variables_are_read_again(stub, context, tmp_pat
         (None, "cannot be read: No such file or directory"),
         (b"\n", "is empty"),
         (b"\xff", "cannot be read: it is not UTF-8 text"),
+        (b"x" * (1 << 20) + b"\n", "cannot be read: it is larger than 1 MiB"),
     ],
 )
 async def test_an_unusable_file_is_named(tmp_path: Path, content, error) -> None:
@@ -59,6 +61,13 @@ async def test_an_unusable_file_is_named(tmp_path: Path, content, error) -> None
     with pytest.raises(AdapterError) as caught:
         await read_secrets({"password": SecretRef(file=str(file))})
     assert caught.value.message == f"password: {file} {error}"
+
+
+async def test_a_pipe_without_a_writer_holds_no_thread(tmp_path: Path) -> None:
+    """At each read another one would wait, until manifests and histories find none in the pool."""
+    os.mkfifo(tmp_path / "secret")
+    with pytest.raises(AdapterError, match="cannot be read: not a file"):
+        await read_secrets({"password": SecretRef(file=str(tmp_path / "secret"))})
 
 
 async def test_a_variable_that_is_not_set_is_named() -> None:
