@@ -146,6 +146,8 @@ class Connection(web.RequestHandler):
             # A second status line would be read as part of the first response.
             raise ConnectionError("part of another response was sent already")
         log = structlog.get_logger("hpad.serve")
+        if isinstance(exc, UnicodeError):  # aiohttp repeats an Expect that it does not know, and this one is not UTF-8
+            status = http.HTTPStatus.BAD_REQUEST
         if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
             log.error("bug: unexpected exception in a request", exc_info=exc)
         else:

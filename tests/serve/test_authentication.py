@@ -59,11 +59,11 @@ async def test_a_token_is_accepted_until_it_is_removed_from_the_file(token_file:
         write(token_file, OTHER)
         await server.refresh()
         assert (await http_server.get(server.url + "/", token=SECRET))[0] == 401
-        token_file.unlink()
+        token_file.unlink()  # noqa: ASYNC240
         os.mkfifo(token_file)  # reading it would wait for its writer
         await server.refresh()
         assert (await http_server.get(server.url + "/", token=OTHER))[0] == 200
-        token_file.unlink()
+        token_file.unlink()  # noqa: ASYNC240
         write(token_file, "\n")
         await server.refresh()
         assert (await http_server.get(server.url + "/", token=""))[0] == 401

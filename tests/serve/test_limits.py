@@ -39,8 +39,10 @@ async def raw_response(server: Server, request: bytes) -> bytes:
         b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 20000 + b"\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"".join(b"H%d: 1\r\n" % n for n in range(200)) + b"\r\n",
         b"nonsense\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nExpect: \xff\r\n\r\n",
+        b"GET /none HTTP/1.1\r\nHost: localhost\r\nExpect: \xff\r\n\r\n",
     ],
-    ids=["line", "field", "fields", "nonsense"],
+    ids=["line", "field", "fields", "nonsense", "expect", "expect elsewhere"],
 )
 async def test_requests_that_are_too_long_are_refused(request_: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """Neither the response nor the log repeats them, because they may hold a token."""
