@@ -215,6 +215,8 @@ LM, GB = "<<.LabelMatchers>>", "<<.GroupBy>>"
         (f"x{{{LM}}} @ NaN", False),
         (f"{'-' * 140}x{{{LM}}}", True),
         (f"{'-' * 150}x{{{LM}}}", False),
+        (f"# '\n{'-' * 150}x{{{LM}}} # '", False),
+        (f"# it's\nx{{{LM}}}", True),
         ("(" * 20_000 + f"x{{{LM}}}" + ")" * 20_000, False),
     ],
 )

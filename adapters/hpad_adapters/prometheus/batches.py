@@ -181,7 +181,8 @@ _LONGEST: Final = 4_000
 _MOST_LEVELS: Final = 150
 """A query with more is not judged: the parser recurses, and copies each part of its result once per level above it."""
 _LEVEL: Final = re.compile(
-    r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`|([-+*/%^(<>=!\[]|\b(?:and|or|unless|atan2)\b)", re.IGNORECASE
+    r"#[^\n]*|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`|([-+*/%^(<>=!\[]|\b(?:and|or|unless|atan2)\b)",
+    re.IGNORECASE,
 )
 _AGGREGATIONS: Final = frozenset({"sum", "min", "max", "avg", "group", "stddev", "stdvar", "count", "quantile"})
 _BY_SERIES: Final = re.compile(
