@@ -87,14 +87,16 @@ async def scalers(start):
 
 async def test_unknown_fields_are_pruned_with_a_warning_or_refused(scalers):
     odd = scaler(options={"mode": "shadow", "mod": "x"}, replicas=3, behavior=None)
-    odd["spec"]["queries"] = [{"name": "q", "source": "s", "parameters": {"query": "up", "deep": {"any": [None]}}}]
+    parameters = {"query": "up", "deep": {"any": [None], "none": None}}
+    odd["spec"]["queries"] = [{"name": "q", "source": "s", "parameters": {**parameters, "none": None}}]
     unknown = ['unknown field "spec.options.mod"', 'unknown field "spec.replicas"']
     status, body = await scalers.ask("POST", f"{AUTOSCALERS}?fieldValidation=Strict", odd)
     cannot = 'Autoscaler in version "v1" cannot be handled as a Autoscaler'
     assert (status, body["message"]) == (400, f"{cannot}: strict decoding error: {', '.join(unknown)}")
     assert (await scalers.ask("POST", AUTOSCALERS, odd))[0] == 201
     stored = (await scalers.get(f"{AUTOSCALERS}/web"))["spec"]
-    assert stored == scaler(options={"mode": "shadow"}, queries=odd["spec"]["queries"])["spec"]
+    queries = [{"name": "q", "source": "s", "parameters": parameters}]
+    assert stored == scaler(options={"mode": "shadow"}, queries=queries)["spec"]
     patch = {"spec": {"replicas": 4, "minReplicas": 0}}
     assert (await scalers.ask("PATCH", f"{AUTOSCALERS}/web?fieldValidation=Strict", patch, **MERGE))[0] == 422
     _, patched = await scalers.ask("PATCH", f"{AUTOSCALERS}/web", patch, **MERGE)

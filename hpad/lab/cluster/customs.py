@@ -24,6 +24,8 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 _HEAD: Final = ("apiVersion", "kind", "metadata")
 _ANY: Final = "x-kubernetes-preserve-unknown-fields"
 Schema = Mapping[str, Any]
+_UNTYPED: Final[Schema] = {_ANY: True, "nullable": True}
+"""The schema of a field that is kept although the schema does not name it."""
 
 
 def pruned(schema: Schema, obj: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +61,7 @@ def causes(schema: Schema, value: Any, path: str = "") -> Iterator[errors.Cause]
 def _kept(schema: Schema, value: Any, path: str, dropped: Callable[[str], None]) -> Any:
     """Returns the value without what the schema does not have; tells `dropped` the paths."""
     if isinstance(value, list):
-        inner = schema.get("items") or {_ANY: True}
+        inner = schema.get("items") or _UNTYPED
         return [_kept(inner, each, f"{path}[{number}]", dropped) for number, each in enumerate(value)]
     if not isinstance(value, Mapping):
         return value
@@ -71,7 +73,7 @@ def _kept(schema: Schema, value: Any, path: str, dropped: Callable[[str], None])
             found[name] = each
         elif inner is None:
             dropped(where)
-        elif each is not None or inner.get("nullable") or inner.get(_ANY):
+        elif each is not None or inner.get("nullable"):
             found[name] = _kept(inner, each, where, dropped)
     return found
 
@@ -84,7 +86,7 @@ def _inner(schema: Schema, name: str) -> Schema | None:
     other = schema.get("additionalProperties")
     if isinstance(other, Mapping):
         return other
-    return {_ANY: True} if other or schema.get(_ANY) else None
+    return _UNTYPED if other or schema.get(_ANY) else None
 
 
 def _in_object(schema: Schema, value: Mapping[str, Any], path: str) -> Iterator[errors.Cause]:
