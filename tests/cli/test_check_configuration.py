@@ -128,7 +128,7 @@ def test_queries_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     [
         (None, ["cannot be read"]),
         ("rules: [", ["is not valid YAML"]),
-        ("- a", ["Expected `object`"]),
+        ("- a", ["['a'] is not a mapping"]),
         (
             json.dumps(
                 {
@@ -147,7 +147,7 @@ def test_queries_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str])
             json.dumps(
                 {"rules": [{"seriesQuery": "x", "name": {"matches": "("}}, {"seriesQuery": 5}, {"series": "x"}]}
             ),
-            ["rules[1]: Expected `str`", "rules[2]: series: unknown field"],
+            ["rules[1]: seriesQuery: 5 is not text", "rules[2]: series: unknown field"],
         ),
     ],
 )

@@ -69,6 +69,11 @@ def test_an_input_without_documents_is_an_error(convert: Any, text: str) -> None
             {"rules": [{**RULE, "resources": {"overrides": {"pod": {"kind": "x"}}}}]},
             "overrides.pod.kind: unknown field",
         ),
+        (
+            {"rules": [{**RULE, "resources": {"overrides": {"namespace": "namespace"}}}]},
+            "rules[0].resources.overrides.namespace: 'namespace' is not a mapping",
+        ),
+        ({"rules": [{"metricsQuery": "x"}]}, "rules[0].seriesQuery: is missing"),
         ({"rules": [{**RULE, "name": {"matches": "(?<a>.*)"}}]}, "name: matches: '(?<a>.*)' is no regular expression"),
         ({"rules": [{**RULE, "seriesFilters": [{"is": "*x"}]}]}, "seriesFilters: '*x' is no regular expression"),
         ({"rules": None}, "has no rules"),

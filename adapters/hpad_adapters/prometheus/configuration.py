@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from hpad.adapter import AdapterError, meant
+from hpad.adapter import AdapterError, meant, shown
 from hpad_adapters.prometheus import template as template_module
 from hpad_adapters.prometheus.settings import Settings
 
@@ -152,12 +152,13 @@ def read(settings: Settings) -> Configuration:
     where = settings.rules_file or "rules"
     try:
         content = _without_null({} if content is None else content)
+        if faults := list(_faults(content, Configuration, ())):
+            raise RulesError(where, faults)
         return msgspec.convert(content, Configuration)
     except RecursionError:
         raise AdapterError(f"{where}: nested too deeply", "spec") from None
     except msgspec.ValidationError as error:
-        # msgspec reports the first error only; the operator needs those of all rules.
-        raise RulesError(where, _problems(content) or [((), str(error))]) from None
+        raise AdapterError(f"{where}: {error}", "spec") from None
 
 
 def _without_null(value: Any) -> Any:
@@ -167,39 +168,35 @@ def _without_null(value: Any) -> Any:
     return [_without_null(each) for each in value] if isinstance(value, list) else value
 
 
-def _problems(content: Any) -> list[tuple[Place, str]]:
-    """Returns the unknown fields, and the first other error of each rule without one; [] if the error is elsewhere."""
-    unknown = list(_unknown(content, Configuration, ()))
-    named = {place[:2] for place, _ in unknown}
-    return [*unknown, *(each for each in _by_rule(content) if each[0] not in named)]
+_LONGEST_VALUE = 80
+_KINDS = {dict: "a mapping", list: "a list", str: "text", bool: "true or false"}
 
 
-def _unknown(value: Any, form: Any, place: Place) -> Iterator[tuple[Place, str]]:
-    """Yields the fields that a struct does not have, in all structs of a type."""
+def _faults(value: Any, form: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    """Yields the faults of a value of a type: of all fields, where msgspec reports the first one only."""
     inner = typing.get_args(form)
-    if isinstance(form, types.UnionType):
-        for each in inner:
-            yield from _unknown(value, each, place)
+    if isinstance(form, types.UnionType):  # with None, which is absent here
+        yield from _faults(value, inner[0], place)
+        return
+    is_struct = not inner and issubclass(form, msgspec.Struct)
+    kind = dict if is_struct else typing.get_origin(form) or form
+    if not isinstance(value, kind):
+        yield place, f"{shown(value)[:_LONGEST_VALUE]} is not {_KINDS[kind]}"
+    elif is_struct:
+        yield from _of_struct(value, form, place)
     elif inner:
-        entries = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
-        for key, each in entries:
-            yield from _unknown(each, inner[-1], (*place, key))
-    elif issubclass(form, msgspec.Struct) and isinstance(value, dict):
-        fields = {field.encode_name: field.type for field in msgspec.structs.fields(form)}
-        for name, each in value.items():
-            if name in fields:
-                yield from _unknown(each, fields[name], (*place, name))
-            else:
-                known = meant(str(name), fields) or f"; known are {', '.join(fields)}"
-                yield (*place, str(name)), f"unknown field{known}"
+        for key, each in value.items() if kind is dict else enumerate(value):
+            yield from _faults(each, inner[-1], (*place, key))
 
 
-def _by_rule(content: Any) -> Iterator[tuple[Place, str]]:
-    """Yields the errors of the rules, each with its place."""
-    for section in ("rules", "externalRules"):
-        listed = content.get(section) if isinstance(content, dict) else None
-        for index, rule in enumerate(listed if isinstance(listed, list) else []):
-            try:
-                msgspec.convert(rule, DiscoveryRule)
-            except msgspec.ValidationError as error:
-                yield (section, index), str(error)
+def _of_struct(value: dict[Any, Any], form: type[msgspec.Struct], place: Place) -> Iterator[tuple[Place, str]]:
+    fields = {field.encode_name: field for field in msgspec.structs.fields(form)}
+    unknown = [str(name) for name in value if name not in fields]
+    for name in unknown:
+        known = meant(name, fields) or f"; known are {', '.join(fields)}"
+        yield (*place, name), f"unknown field{known}"
+    for name, field in fields.items():
+        if name in value:
+            yield from _faults(value[name], field.type, (*place, name))
+        elif field.required and not unknown:  # one of these may be meant
+            yield (*place, name), "is missing"
