@@ -11,7 +11,7 @@ import ssl
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
@@ -171,6 +171,14 @@ def _tls_context(options: TlsOptions) -> ssl.SSLContext:
     return context
 
 
+_CREDENTIALS: Final = "contains credentials: write them as settings of their own"
+
+
+def address_error(text: str, example: str) -> str:
+    """Returns the error for what is not the address of a server. One that may hold a password is not repeated."""
+    return _CREDENTIALS if "@" in text else f'{shown(public(text))} is not of the form "{example}"'
+
+
 def url_error(url: str, schemes: tuple[str, ...], example: str) -> str:
     """Returns why a setting is not the URL of a server, "" if it is. A URL that may hold a password is not repeated."""
     try:
@@ -179,7 +187,7 @@ def url_error(url: str, schemes: tuple[str, ...], example: str) -> str:
     except ValueError:
         return "is not a URL, or its port is not a number"
     if "@" in parts.netloc:
-        return "contains credentials: write them as settings of their own"
+        return _CREDENTIALS
     if parts.scheme not in schemes or not parts.hostname or bad_port:
         return f'{shown(public(url))} is not of the form "{example}"'
     return ""

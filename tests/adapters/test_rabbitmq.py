@@ -100,6 +100,16 @@ async def test_a_missing_vhost_is_named(broker, rabbit):
     assert answers == [AdapterError(f'vhost "gone" does not exist at rabbitmq at {broker.url}', "spec")] * 4
 
 
+@pytest.mark.parametrize(
+    ("vhost", "hint"),
+    [("%2F", '; did you mean "/"?'), ("/eu", '; did you mean "eu"?'), ("a%2fb", '; did you mean "a/b"?'), ("eu", "")],
+)
+async def test_a_vhost_that_is_written_as_in_a_url_is_told_with_its_name(broker, rabbit, vhost, hint):
+    source = adapter(broker, rabbit, username="hpad", password="hpad-lab", vhost=vhost)
+    [answer] = await source.answer([depth("q")])
+    assert answer == AdapterError(f'vhost "{vhost}" does not exist at rabbitmq at {broker.url}{hint}', "spec")
+
+
 async def test_a_failed_vhost_does_not_fail_the_others(broker, rabbit):
     queue = await broker.declare()
     source = adapter(broker, rabbit, username="hpad", password="hpad-lab")

@@ -287,6 +287,7 @@ async def test_a_refused_connection_is_an_error() -> None:
         ({"cluster": {"nodes": []}}, "nodes: is empty"),
         ({"cluster": {"nodes": ["redis://h:1"]}}, "nodes: 'redis://h:1' is not of the form"),
         ({"cluster": {"nodes": ["h:70000"]}}, "is not of the form"),
+        ({"cluster": {"nodes": [f"u:{PASSWORD}@h:1"]}}, "nodes: contains credentials: write them as settings"),
         ({"sentinel": {"master": "", "nodes": ["h:0"]}}, "(?s)master: is empty.*nodes: 'h:0' is not of the form"),
         ({"sentinel": {"master": "m", "nodes": ["h"], "database": -1}}, "database: -1 is not"),
         ({"sentinel": {"master": "m", "nodes": ["h"], "password": "a", "password_env": "b"}}, "give one of"),

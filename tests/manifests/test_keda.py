@@ -405,6 +405,12 @@ def test_the_error_for_an_invalid_scaled_object_has_the_field(value: dict[str, A
     assert caught.value.problems[0].path == field
 
 
+def test_a_password_before_a_host_is_not_in_the_name_of_its_source() -> None:
+    connection = {"host": "me:s3cret@Pg.shop", "port": "5432", "dbName": "d", "userName": "u", "sslmode": "prefer"}
+    found = converted(trigger("postgresql", {**connection, "query": "SELECT 1", "targetQueryValue": "1"}))
+    assert list(conversion.settings_document([found])["sources"]) == ["postgresql-pg"]
+
+
 def test_only_metrics_of_the_same_server_share_a_source() -> None:
     one = converted(trigger("rabbitmq", RABBITMQ), trigger("rabbitmq", RABBITMQ | {"queueName": "b", "vhostName": "v"}))
     other = converted(trigger("rabbitmq", RABBITMQ | {"timeout": "100"}), metadata={"namespace": "bank"})

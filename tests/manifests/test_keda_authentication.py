@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from support.scaled_objects import PROMETHEUS, RABBITMQ, REDIS, scaled, trigger
 
+from hpad.api.problem import Invalid
 from hpad.manifests.keda import authentication, scaledobject
 from hpad.manifests.keda.conversion import Converted
 
@@ -173,6 +174,25 @@ def test_variables_that_grow_without_end_are_not_known() -> None:
     used = scaled(trigger("rabbitmq", {"queueName": "orders", "hostFromEnv": "V1499"}))
     found = scaledobject.convert(used, None, authentication.collect([deployment({"name": "app", "env": env})]))
     assert settings(found)["url"] == "http://REPLACE-ME:15672"
+
+
+@pytest.mark.parametrize("text", ["amqp://me:s3cret@rabbit/", "s3cret@1", "host=a password=s3cret", "$(s3cret)"])
+def test_what_is_no_name_of_a_variable_is_refused_and_not_shown(text: str) -> None:
+    said = "must be the name of a variable of the target's container"
+    with pytest.raises(Invalid, match=rf'hostFromEnv: Invalid value: "…": {said}; a value itself is host$') as caught:
+        converted(trigger("rabbitmq", {"queueName": "orders", "hostFromEnv": text}))
+    assert "s3cret" not in str(caught.value)
+    known = authentication.collect([auth(env=[{"parameter": "password", "name": text}])])
+    [error] = known.errors.values()
+    assert str(error).endswith(f'spec.env[0].name: Invalid value: "…": {said}')
+
+
+@pytest.mark.parametrize("name", ["RABBIT_HOST", "RabbitMq:Host", "spring.rabbitmq.addresses[0]", "9"])
+def test_names_of_variables_are_those_of_kubernetes(name: str) -> None:
+    container = {"name": "app", "env": [{"name": name, "value": "http://rabbit:15672/"}]}
+    used = trigger("rabbitmq", {"queueName": "orders", "hostFromEnv": name})
+    found = scaledobject.convert(scaled(used), None, authentication.collect([deployment(container)]))
+    assert settings(found)["url"] == "http://rabbit:15672"
 
 
 def test_env_of_an_authentication_and_env_from_of_a_container() -> None:

@@ -85,6 +85,7 @@ def test_what_keda_reads_from_an_authentication_only_is_no_loss_in_metadata(name
         ("queueLenght", 'KEDA 2.21 ignores it, too; did you mean "queueLength"?'),
         ("publishRate", "write mode: MessageRate"),
         ("includeUnacked", "write excludeUnacknowledged"),
+        ("minReplicaCount", "KEDA 2.21 ignores it, too; spec.minReplicaCount is what counts"),
     ],
 )
 def test_what_was_meant_for_keda_is_lost_with_what_to_write(name: str, text: str) -> None:

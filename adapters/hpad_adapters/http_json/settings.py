@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from hpad.adapter import parse_duration, shown
+from hpad.adapter import parse_duration, public, shown
 from hpad.adapter_http import HttpLoginSettings, HttpOptions, SecretRef, refuse, url_error
 from hpad_adapters.http_json import documents
 
@@ -61,11 +61,11 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if error := url_error(self.url, ("http", "https"), "http://host/path"):
             yield f"url: {error}"
         elif urllib.parse.urlsplit(self.url).fragment:
-            yield f'url: {shown(self.url)} is not of the form "http://host/path"'
+            yield f"url: {shown(public(self.url))} is followed by #, which no server reads: write %23 if it is meant"
         elif self.pods == EACH and urllib.parse.urlsplit(self.url).hostname != POD:
-            yield f'url: {shown(self.url)} has not the host "pod", as in "http://pod:8080/jobs"'
+            yield f'url: {shown(public(self.url))} has not the host "pod", as in "http://pod:8080/jobs"'
         elif self.pods not in (None, EACH) and self.service is None:
-            yield f'url: {shown(self.url)} does not name a Service, as in "http://api.shop.svc:8080/stats"'
+            yield f'url: {shown(public(self.url))} does not name a Service, as in "http://api.shop.svc:8080/stats"'
         yield from time_errors("url", self.url)
         if self.content is not None:
             yield from time_errors("body", self.content)

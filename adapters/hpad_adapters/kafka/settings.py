@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from hpad.adapter import parse_duration, positive_duration, shown
-from hpad.adapter_http import HttpOptions, OAuth2, Secret, SecretRef, refuse, secret_error, url_error
+from hpad.adapter_http import HttpOptions, OAuth2, Secret, SecretRef, address_error, refuse, secret_error, url_error
 from hpad_adapters.credentials import LoginSettings, trusted_hosts_error, unused_tls_error
 
 Partition = tuple[str, int]
@@ -148,6 +148,6 @@ class KafkaSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_o
 def broker(text: str) -> tuple[str, int]:
     """Parses "host" or "host:port"; raises ValueError."""
     if url_error(f"kafka://{text}", ("kafka",), "") or "/" in text:
-        raise ValueError(f'{shown(text)} is not of the form "kafka:9092"')
+        raise ValueError(address_error(text, "kafka:9092"))
     parts = urllib.parse.urlsplit(f"kafka://{text}")
     return parts.hostname or "", parts.port or _PORT

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, Sample, or_error, shown
-from hpad.adapter_http import SecretRef, Tls, read_secrets, refuse, url_error
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, Sample, or_error
+from hpad.adapter_http import SecretRef, Tls, address_error, read_secrets, refuse, url_error
 from hpad_adapters import extras
 from hpad_adapters.credentials import TlsSettings, unused_tls_error
 from hpad_adapters.keda_external import messages
@@ -60,7 +60,7 @@ class KedaExternalSettings(TlsSettings, frozen=True, forbid_unknown_fields=True,
     def __post_init__(self) -> None:
         errors = [self.tls_options.error]
         if _address(self.address) is None:
-            errors.append(f'address: {shown(self.address)} is not of the form "scaler.namespace:9090"')
+            errors.append(f"address: {address_error(self.address, 'scaler.namespace:9090')}")
         errors.append(unused_tls_error(self, tls=self.tls))
         refuse(*errors)
 

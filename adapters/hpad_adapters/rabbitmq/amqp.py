@@ -26,7 +26,7 @@ import yarl
 from hpad.adapter import AdapterError, Context, reason
 from hpad.adapter_http import Http, failure
 from hpad_adapters import extras
-from hpad_adapters.rabbitmq.broker import login
+from hpad_adapters.rabbitmq.broker import login, meant
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
 from hpad_adapters.rabbitmq.queues import STREAM, RabbitmqQueue, possible
 from hpad_adapters.rabbitmq.settings import Settings
@@ -320,7 +320,7 @@ def _connection_failure(library: Any, error: Exception, vhost: str) -> str:
         return "refused the user: wrong user name or password"
     if isinstance(error, library.exceptions.ConnectionNotAllowed | library.exceptions.InvalidFrameError):
         # RabbitMQ closes the connection without a reason.
-        return f'refuses the user for vhost "{vhost}", or there is no such vhost'
+        return f'refuses the user for vhost "{vhost}", or there is no such vhost{meant(vhost)}'
     if isinstance(error, TimeoutError):
         return "did not answer in time"
     return f"cannot be used over AMQP: it {failure(error)}"

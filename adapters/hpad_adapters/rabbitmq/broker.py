@@ -4,7 +4,7 @@ The node that answered last is tried first. The error of a refusal names the tag
 """
 
 from collections.abc import Mapping
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 import msgspec
 
@@ -22,6 +22,12 @@ _ODD_PATHS = (400, 404, 405, 406)
 """What RabbitMQ 3.10 and 4.0 answer, without a text, to a path that they do not know."""
 _REFUSALS = (400, 414)
 """Bad Request, and URI Too Long."""
+
+
+def meant(vhost: str) -> str:
+    """Returns which vhost is meant by one that is written as in a URL; "" if it is not."""
+    name = unquote(vhost).strip("/") or "/"
+    return f'; did you mean "{name}"?' if name != vhost else ""
 
 
 class NotFoundError(AdapterError):

@@ -38,7 +38,7 @@ from hpad_adapters.rabbitmq.answers import (
     sample_columns,
     statistics_columns,
 )
-from hpad_adapters.rabbitmq.broker import KEEPS_SLASHES, BrokerRefusedError, NotFoundError, RabbitmqBroker
+from hpad_adapters.rabbitmq.broker import KEEPS_SLASHES, BrokerRefusedError, NotFoundError, RabbitmqBroker, meant
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
 from hpad_adapters.rabbitmq.queues import QUORUM, STREAM, RabbitmqQueue, possible
 from hpad_adapters.rabbitmq.settings import Settings
@@ -284,7 +284,7 @@ class Management:
         try:
             body = await self._broker.get(path, numbered, vhost=vhost)
         except NotFoundError:
-            raise AdapterError(f'vhost "{vhost}" does not exist at {self._broker}', "spec") from None
+            raise AdapterError(f'vhost "{vhost}" does not exist at {self._broker}{meant(vhost)}', "spec") from None
         return page_of(body, str(self._broker), self._page_size)
 
     def _of(self, vhost: str) -> str:

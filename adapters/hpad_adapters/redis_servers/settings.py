@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpad.adapter import shown
-from hpad.adapter_http import Secret, refuse, secret, secret_error, url_error
+from hpad.adapter_http import Secret, address_error, refuse, secret, secret_error, url_error
 from hpad_adapters.credentials import LoginSettings, trusted_hosts_error
 
 EXAMPLE = "redis://host:6379/0"
@@ -28,7 +27,7 @@ class RedisAddress(NamedTuple):
 
 def address(text: str, default_port: int) -> RedisAddress:
     """Parses "host", "host:port" or "[IPv6]:port"; raises ValueError."""
-    wrong = ValueError(f'{shown(text)} is not of the form "host:{default_port}"')
+    wrong = ValueError(address_error(text, f"host:{default_port}"))
     try:
         parts = urllib.parse.urlsplit(f"//{text}")
         host, port = parts.hostname, parts.port

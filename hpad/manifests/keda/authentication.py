@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.api.problem import Invalid, required
+from hpad.api.problem import Invalid, invalid, required
 from hpad.manifests.keda.conversion import PLACEHOLDER
 from hpad.manifests.keda.fields import API_VERSION, Fields, Note
 
@@ -123,6 +123,7 @@ class Objects:
         return None
 
 
+_NO_NAME: Final = re.compile(r"://|[\s=@]|\$\(")
 _NAMED: Final = re.compile(r"\$(?:\$|\(([^()]+)\))")
 _PASSWORD: Final = re.compile(r"(?<=:)[^:/@]*(?=@)|(?<=password=)\S*")
 """The password in a URL, or in words of a connection string. It is not copied from anywhere."""
@@ -155,6 +156,14 @@ def _written(name: str, text: str, find: Callable[[str], Reference | None]) -> R
 
 def _text_of(part: Reference) -> str:
     return PLACEHOLDER if part.value is None else part.value
+
+
+def name_fault(name: str) -> str:
+    """Returns what is wrong with the name of a variable; "" for nothing. What is no name may be a password.
+
+    Names such as "RabbitMq:Host" are allowed (Kubernetes 1.30: RelaxedEnvironmentVariableValidation).
+    """
+    return "must be the name of a variable of the target's container" if _NO_NAME.search(name) else ""
 
 
 def _place_of(variable: str) -> str:
@@ -290,6 +299,8 @@ class _Reader:
             yield _needed(entry, "parameter"), self._of_config_map(entry)
         for entry in self._spec.objects("env"):
             name = _needed(entry, "name")
+            if fault := name_fault(name):
+                raise Invalid(invalid(entry.at("name"), "…", fault))
             variable = Reference(place=_place_of(name), variable=name, container=entry.text("containerName"))
             yield _needed(entry, "parameter"), variable
         for entry in self._spec.objects("boundServiceAccountToken"):

@@ -194,8 +194,9 @@ def _add(settings: dict[str, Any], source: ConvertedSource, namespace: str) -> N
 def _settings_of(sources: dict[str, dict[str, Any]], source: ConvertedSource) -> dict[str, Any]:
     """Returns the entry in `sources` with the same adapter and settings, or adds one, named after adapter and host."""
     settings = {"adapter": source.adapter, **source.settings}
-    label = source.host.lower().partition(".")[0]
-    stem = "-".join(filter(None, (source.adapter, source.host if label.isdigit() else label)))
+    host = source.host.rpartition("@")[2]  # the settings refuse a user and a password
+    label = host.lower().partition(".")[0]
+    stem = "-".join(filter(None, (source.adapter, host if label.isdigit() else label)))
     name, number = stem, 1
     while True:
         known = sources.setdefault(name, {**settings, "namespaces": []})

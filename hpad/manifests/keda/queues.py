@@ -153,7 +153,7 @@ def _url(trigger: Trigger, endpoint: str) -> tuple[str, str]:
         raise trigger.invalid(_ENDPOINT, f"{written}://…", text)
     parts = split_url(f"{scheme}://{(address or endpoint).rstrip('/')}")
     if not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
-        raise trigger.invalid(_ENDPOINT, "…", "must be of the form host:port")
+        raise trigger.invalid(_ENDPOINT, "…", "must be host:port, of one server or service")
     if separator:
         trigger.note_change(_ENDPOINT, f"{written}:// is left out: KEDA takes host:port alone, and useHttps decides")
     if parts.port in _OTHER_PORTS:

@@ -9,7 +9,7 @@ import msgspec
 from hpad.api import duration
 from hpad.api.problem import Invalid, invalid, required
 from hpad.api.quantity import QuantityError, parse_milli
-from hpad.manifests.keda.authentication import Authentication, Reference
+from hpad.manifests.keda.authentication import Authentication, Reference, name_fault
 from hpad.manifests.keda.conversion import PLACEHOLDER, Conversion, ConvertedSource
 from hpad.manifests.keda.fields import Fields
 
@@ -70,6 +70,8 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         if found is not None and found.variable:
             found = self.variable(found.variable, found.container)
         variable = self.metadata.text(name + FROM_ENV)
+        if variable and (fault := name_fault(variable)):
+            raise Invalid(invalid(self.metadata.at(name + FROM_ENV), "…", f"{fault}; a value itself is {name}"))
         return self.variable(variable, "") if found is None and variable else found
 
     def text(self, name: str, default: str = "") -> str:

@@ -141,6 +141,11 @@ def notes(value: Mapping[str, Any]) -> Iterator[Note]:
 
 _BESIDE: Final = ("type", "name", "metricType", "useCachedMetrics", "authenticationRef")
 """Fields of a trigger that stand beside its metadata."""
+_OF_SPEC: Final = (
+    *("minReplicaCount", "maxReplicaCount", "idleReplicaCount"),
+    *("pollingInterval", "cooldownPeriod", "initialCooldownPeriod"),
+)
+"""Fields of a ScaledObject that are taken for entries of the metadata."""
 _WITHOUT_COUNTERPART: Final = ("awsRegion", "identityOwner")
 _BY_AUTHENTICATION: Final = (
     *("username", "password", "ca", "Cert", "cert", "key", "keyPassword", "tls", "token", "bearerToken"),
@@ -195,6 +200,8 @@ def _condition(trigger: Trigger, name: str) -> str:
 
 
 def _hint(trigger: Trigger, name: str) -> str:
+    if name in _OF_SPEC:
+        return f"; spec.{name} is what counts"
     known = {each.lower(): each for each in trigger.metadata.known if not each.endswith(FROM_ENV)}
     close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.8)
     return f'; did you mean "{known[close[0]]}"?' if close else ""
