@@ -96,6 +96,13 @@ def test_a_file_that_is_no_kubeconfig_is_refused(tmp_path, text):
     assert f"{tmp_path / 'k'}: not a kubeconfig" in refused(str(tmp_path / "k"))
 
 
+@pytest.mark.parametrize("text", ["[]", "a: [", "hello"])
+def test_the_one_of_several_files_that_is_no_kubeconfig_is_named(tmp_path, monkeypatch, text):
+    (tmp_path / "broken").write_text(text)
+    monkeypatch.setenv("KUBECONFIG", f"{kubeconfig(tmp_path / 'k')}{os.pathsep}{tmp_path / 'broken'}")
+    assert refused().startswith(f"{tmp_path / 'broken'}: not a kubeconfig")
+
+
 def test_a_kubeconfig_cut_at_any_byte_raises_nothing_but_a_config_error(tmp_path):
     """hpad may read the file while another program writes it."""
     (tmp_path / "k").write_text(

@@ -124,10 +124,8 @@ class KubeContext:
             raise
         except OSError as error:
             raise ConfigError(f"{error.filename or ', '.join(self.files)}: cannot be read: {error.strerror}") from None
-        except Exception as error:  # noqa: BLE001  # a YAML error quotes the file, which may contain secrets
-            mark = getattr(error, "problem_mark", None)
-            line = f", line {mark.line + 1}" if mark is not None else ""
-            raise ConfigError(f"{', '.join(self.files)}: not a kubeconfig{line}") from None
+        except Exception:  # noqa: BLE001  # such as an entry without a name; its text may quote the file
+            raise ConfigError(f"{', '.join(self.files)}: not a kubeconfig") from None
         for file, content in merger.config_files.items():
             _refuse_repeated_names(file, content)
         merged: Any = merger.config
@@ -293,8 +291,17 @@ def _folder(entry: _Entry) -> Path:
 
 
 def _has_content(file: str) -> bool:
-    """Returns whether a kubeconfig is more than empty, as kubectl allows it. Raises OSError and yaml.YAMLError."""
-    return yaml.safe_load(Path(file).read_bytes()) is not None
+    """Returns whether a kubeconfig is more than empty, as kubectl allows it. Raises OSError and ConfigError."""
+    content = Path(file).read_bytes()
+    try:
+        found = yaml.safe_load(content)
+    except Exception as error:  # noqa: BLE001  # a YAML error quotes the file, which may contain secrets
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark is not None else ""
+        raise ConfigError(f"{file}: not a kubeconfig{line}") from None
+    if not isinstance(found, dict | None):
+        raise ConfigError(f"{file}: not a kubeconfig")
+    return found is not None
 
 
 def _refuse_repeated_names(file: str, content: Mapping[str, Any]) -> None:
