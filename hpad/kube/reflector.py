@@ -390,4 +390,4 @@ def later(one: str, other: str) -> bool:
 
     Source: apimachinery, util/resourceversion: CompareResourceVersion.
     """
-    return one.isdecimal() and other.isdecimal() and int(one) > int(other)
+    return one.isdecimal() and other.isdecimal() and (len(one), one) > (len(other), other)

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import itertools
 import json
 import re
 import sys
@@ -26,6 +27,8 @@ from hpad.records.format import CONFLICT, RecordingError, Scenario, Step, decode
 ATTEMPTS: Final = 5
 """How often the scale is written when each write meets a conflict (client-go, util/retry: DefaultRetry)."""
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+_LONGEST: Final = 1 << 25
+"""Characters of a line: a scenario with 50,000 pods has some 12 million. A file of 2 MB may hold gigabytes by gzip."""
 _SUFFIXES: Final = (".jsonl", ".jsonl.gz")
 _LATEST: Final = datetime(9700, 1, 1, tzinfo=UTC)
 """Later times are refused: a duration (`hpad.api.duration`: 292 years) may lead from them beyond the year 9999."""
@@ -134,10 +137,15 @@ def _read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     empty = True
     try:
         with _lines(name) as lines:
-            for number, line in enumerate(lines, start=1):
+            for number in itertools.count(1):
+                place = f"{shown}, line {number}"
+                line = lines.readline(_LONGEST + 1)
+                if not line:
+                    break
+                if len(line) > _LONGEST:
+                    raise RecordingError(f"{place}: has more than {_LONGEST:,} characters, too many for a scenario")
                 if line.strip():
                     empty = False
-                    place = f"{shown}, line {number}"
                     yield place, _parsed(line, place)
     except UnicodeDecodeError as error:
         raise RecordingError(f"{shown}: not a recording: byte {error.object[error.start]:#04x} is not UTF-8") from error

@@ -171,3 +171,19 @@ async def test_a_stopped_reflector_can_be_run_again(script, client, running):
 
 def test_every_state_can_be_left():
     assert {state for state, _ in reflector.TRANSITIONS} == set(State)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_later"),
+    [
+        ("10", "9", True),
+        ("9", "10", False),
+        ("9", "9", False),
+        ("9" * 5000, "9", True),
+        ("x", "9", False),
+        ("", "9", False),
+    ],
+)
+def test_the_later_of_two_versions(one: str, other: str, is_later: bool) -> None:
+    """Also of versions with more digits than Python makes a number of."""
+    assert reflector.later(one, other) is is_later

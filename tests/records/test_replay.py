@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,21 @@ def test_a_file_that_is_not_a_recording_is_an_error(
     file.write_bytes(content)
     assert called("--check", str(file)) == 2
     assert capsys.readouterr().err == f"hpad replay: {file}: {words}\n"
+
+
+def test_a_line_that_expands_without_end_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "_LONGEST", 1 << 16)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"id": "' + b"x" * (32 << 20)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(RecordingError, match=r"line 1: has more than 65,536 characters"):
+            list(replay.read(str(tmp_path / "a.jsonl.gz")))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 << 20
 
 
 def test_recorded_controls_decide_as_before() -> None:
