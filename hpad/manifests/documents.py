@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import yaml
 
+from hpad.api.json_text import refuse_halves
 from hpad.api.problem import Problem, duplicate
 from hpad.files import opened
 from hpad.manifests import yaml_reader
@@ -143,7 +144,7 @@ def _json_stream(text: str, file: str) -> Iterator[Document]:
         errors: list[Problem] = []
         try:
             value, decoded = _json_decoder(errors).raw_decode(text, start)
-            _refuse_surrogates(value, text)
+            refuse_halves(value, text)
         except (ValueError, RecursionError) as error:
             yield _invalid_json(file, line, error)
             return
@@ -165,7 +166,7 @@ def _json_lines(text: str, file: str) -> Iterator[Document]:
         errors: list[Problem] = []
         try:
             value = _json_decoder(errors).decode(line)
-            _refuse_surrogates(value, line)
+            refuse_halves(value, line)
         except (ValueError, RecursionError) as error:
             yield _invalid_json(file, number, error, one_line=True)
         else:
@@ -199,17 +200,6 @@ def _json_decoder(errors: list[Problem]) -> json.JSONDecoder:
         return found
 
     return json.JSONDecoder(object_pairs_hook=read_object, parse_constant=_refuse_constant)
-
-
-def _refuse_surrogates(value: Any, text: str) -> None:
-    """Raises ValueError for half of a surrogate pair (Unicode Standard, 3.8): UTF-8 has no such text."""
-    if "\\u" not in text:
-        return
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        half = f"\\u{ord(error.object[error.start]):04x}"
-        raise ValueError(f"{half} is half of a surrogate pair, and no character") from None
 
 
 def _refuse_constant(name: str) -> Any:

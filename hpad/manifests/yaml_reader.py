@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import yaml
 
-from hpad.api.json_size import punctuation
+from hpad.api.json_text import punctuation
 from hpad.api.problem import Problem, duplicate, steps
 
 MAX_NODES: Final = 500_000

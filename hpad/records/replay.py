@@ -16,6 +16,7 @@ from typing import IO, Any, Final
 import msgspec
 
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
+from hpad.api.json_text import refuse_halves
 from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine import turn
 from hpad.engine.settle import Outcome
@@ -248,6 +249,7 @@ def _lines(name: str) -> Iterator[IO[str]]:
 def _parsed(line: str, place: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
+        refuse_halves(value, line)
     except (ValueError, RecursionError) as error:
         raise RecordingError(f"{place}: not JSON: {error}") from error
     if not isinstance(value, dict):

@@ -218,6 +218,7 @@ def test_check_compares_with_the_expected_results(
     ("text", "message"),
     [
         ("{]", "standard input, line 1: not JSON"),
+        ('{"id": "\\ud800"}', "standard input, line 1: not JSON: \\ud800 is half of a surrogate pair"),
         ("[]", "standard input, line 1: a scenario is a JSON object, not list"),
         ("{}", "standard input, line 1: the object: object missing required field `hpa`"),
         ('\n{"hpa": {}, "steps": [{}]}', "standard input, line 2: steps[0]: object missing required field `time`"),

@@ -1,6 +1,7 @@
-"""Counts what a JSON text holds, before anything is made of it."""
+"""What Python's decoder of JSON does not look at: how much a text holds, and texts that UTF-8 cannot encode."""
 
-from typing import Final
+import json
+from typing import Any, Final
 
 _CHUNK: Final = 1 << 16
 
@@ -22,3 +23,17 @@ def punctuation(text: bytes, marks: bytes, most: int) -> int:
         count += sum(map(len, parts[within::2]))
         within = (within + len(parts) - 1) % 2  # each quote begins or ends a string
     return count
+
+
+def refuse_halves(value: Any, text: str) -> None:
+    """Raises ValueError if the value of a JSON text holds half of a surrogate pair (Unicode Standard, 3.8).
+
+    UTF-8 has no such text, so nothing can be written of it.
+    """
+    if "\\u" not in text:
+        return
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        raise ValueError(f"{half} is half of a surrogate pair, and no character") from None
