@@ -57,6 +57,27 @@ async def test_objects_are_scaled_by_the_paths_of_the_definition(client):
     assert (await client.get(f"{WIDGETS}/a"))["spec"]["size"] == 5
 
 
+@pytest.mark.parametrize(
+    ("spec", "status", "message"),
+    [
+        ({"size": "2"}, {}, ".spec.size accessor error: '2' is of the type string, expected int64"),
+        ({"size": 2}, {"size": 1.5}, ".status.size accessor error: 1.5 is of the type float64, expected int64"),
+        (
+            {"size": 2},
+            {"sel": {"matchLabels": {"app": "a"}}},
+            "is of the type map[string]interface {}, expected string",
+        ),
+    ],
+)
+async def test_a_scale_of_values_of_another_type_is_an_error(client, spec, status, message):
+    """Source: apiextensions-apiserver, customresource/etcd.go: scaleFromCustomResource."""
+    await client.ask("POST", WIDGETS, {"metadata": {"name": "a"}, "spec": spec})
+    await client.ask("PATCH", f"{WIDGETS}/a/status", {"status": status}, **MERGE)
+    code, body = await client.ask("GET", f"{WIDGETS}/a/scale")
+    assert (code, body["reason"]) == (500, "InternalError")
+    assert message in body["message"]
+
+
 async def test_objects_stay_while_no_version_is_served(client):
     await client.ask("POST", WIDGETS, {"metadata": {"name": "a"}})
     assert (await client.ask("PUT", f"{CRDS}/widgets.example.com", definition(served=False)))[0] == 200

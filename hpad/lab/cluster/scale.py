@@ -1,6 +1,6 @@
 """The scale subresource: converts between objects with `ScalePaths` and autoscaling/v1 Scale."""
 
-from typing import Any
+from typing import Any, Final
 
 from hpad.api import quantity
 from hpad.api.text import shown
@@ -14,11 +14,11 @@ def read(resource: Resource, obj: Object) -> Object:
     """Returns the Scale of an object; raises ApiError 404 for a kind without the subresource."""
     paths = _paths(resource, obj)
     metadata = {name: obj["metadata"][name] for name in _SHOWN if name in obj["metadata"]}
-    replicas = selectors.read_path(obj, paths.spec)
+    replicas = _value(resource, obj, paths.spec, int)
     if replicas is None and resource.is_custom:
         raise errors.internal(f'the spec replicas field "{paths.spec}" does not exist')
-    status: Object = {"replicas": selectors.read_path(obj, paths.status) or 0}
-    selector = selectors.written(selectors.read_path(obj, paths.selector)) if paths.selector else ""
+    status: Object = {"replicas": _value(resource, obj, paths.status, int) or 0}
+    selector = selectors.written(_value(resource, obj, paths.selector, str)) if paths.selector else ""
     if selector:
         status["selector"] = selector
     return {
@@ -77,6 +77,28 @@ def _paths(resource: Resource, obj: Object) -> ScalePaths:
     if resource.scale is None:
         raise errors.unknown_resource()
     return resource.scale
+
+
+_IN_GO: Final[dict[type, str]] = {
+    str: "string",
+    int: "int64",
+    float: "float64",
+    bool: "bool",
+    dict: "map[string]interface {}",
+    list: "[]interface {}",
+}
+
+
+def _value(resource: Resource, obj: Object, path: str, kind: type) -> Any:
+    """Returns the value at a path, None if it is absent; raises ApiError 500 for one of another type.
+
+    Source: apiextensions-apiserver, customresource/etcd.go: scaleFromCustomResource.
+    """
+    value = selectors.read_path(obj, path)
+    if resource.is_custom and value is not None and type(value) is not kind:
+        is_of = f"{shown(value)} is of the type {_IN_GO[type(value)]}"
+        raise errors.internal(f"{path} accessor error: {is_of}, expected {_IN_GO[kind]}")
+    return value
 
 
 def _with_value(obj: Object, path: list[str], value: Any) -> Object:
