@@ -106,6 +106,38 @@ async def test_options_of_the_transport_name_other_keys(shops: Shops, server: Se
     assert "queue 'mail' does not exist" in message(other)
 
 
+async def test_tasks_of_every_priority_count_whichever_steps_the_application_has(shops: Shops) -> None:
+    steps = {"priority_steps": list(range(10))}
+    shop = shops(steps, configuration={"broker_transport_options": steps})
+    await shop.send(*(f"mail.send:1:{priority}" for priority in range(10)))
+    every = {name: each for name, each in shop.options["redis"].items() if name != "priority_steps"}
+    assert [values(each) for each in await shop.ask((WAITING, "queue=mail"), redis=every)] == [10]
+
+
+@pytest.mark.parametrize("on_missing", ["error", "zero"])
+@pytest.mark.parametrize("priorities", [(), (9,), (0, 9)])
+async def test_another_sep_than_that_of_the_application_is_an_error(
+    shops: Shops, server: Server, priorities: tuple[int, ...], on_missing: str
+) -> None:
+    """The lists of the priorities would be taken for empty ones."""
+    transport = {"sep": ":"}
+    shop = shops(transport, configuration={"broker_transport_options": transport})
+    await shop.send("mail.send:1:0")
+    server.cli("-n", "1", "del", "mail")
+    for priority in priorities:
+        await shop.send(f"mail.send:1:{priority}")
+    other = {name: each for name, each in shop.options["redis"].items() if name != "sep"}
+    [found] = await shop.ask((WAITING, "queue=mail"), redis=other | {"on_missing_queue": on_missing})
+    assert "queue 'mail' is declared with another `sep`: give that of broker_transport_options" in message(found)
+
+
+async def test_a_sep_that_the_application_once_had_is_none(shops: Shops, server: Server) -> None:
+    shop = shops()
+    await shop.send("mail.send:2:0")
+    server.cli("-n", "1", "sadd", "_kombu.binding.mail", "mail::mail")
+    assert [values(each) for each in await shop.ask((WAITING, "queue=mail"))] == [2]
+
+
 async def test_celery_behind_a_sentinel(server: Server, tmp_path: Path, forks: Forks) -> None:
     server.cli("flushall")
     [port] = ports.free(1)

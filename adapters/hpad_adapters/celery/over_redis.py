@@ -172,8 +172,9 @@ class OverRedis:
         return held if wanted.query.name == UNACKED else waiting + held
 
     def _waiting(self, queue: str, replies: Replies) -> int:
-        """Returns the number of waiting tasks of a queue; raises AdapterError if it does not exist."""
+        """Returns the number of waiting tasks of a queue; raises AdapterError if it does not exist, or not so."""
         count = sum(_size(request.key, "list", replies[request]) for request in self._lists(queue))
+        self._bindings.check_sep(queue, replies)
         if not count and self._broker.on_missing_queue == "error":
             self._bindings.check(queue, replies)
         return count

@@ -69,6 +69,23 @@ class Bindings:
             "spec",
         )
 
+    def check_sep(self, queue: str, replies: Replies) -> None:
+        """Raises AdapterError if the bindings of the queue have another `sep`, as then the lists of priorities have.
+
+        Without this, tasks of a priority would be left out. What cannot be read is no error here.
+        """
+        others = False
+        for exchange in self._exchanges((queue,)):
+            match replies[_request(self._broker.bindings(exchange))]:
+                case [list() as members]:
+                    texts = [each for each in members if isinstance(each, str)]
+                    if any(self._binding(exchange, each).queue == queue for each in texts):
+                        return
+                    others |= any(self._broker.sep not in each and each.endswith(queue) for each in texts)
+        if others:
+            text = f"queue {shown(queue)} is declared with another `sep`: give that of broker_transport_options"
+            raise AdapterError(text, "spec")
+
     def _exchanges(self, queues: Iterable[str]) -> list[str]:
         """Returns the exchanges of Celery's defaults and those of the settings, each once.
 

@@ -33,15 +33,15 @@ class RedisBroker(RedisServers, frozen=True, forbid_unknown_fields=True, kw_only
     ca, cert, key: PEM files, loaded again when they change; insecure: trust any certificate.
     trusted_hosts: nodes of a cluster, or masters that sentinels name, that get the password without TLS although they
     are not in `nodes`: names, "*.redis.svc", addresses, and networks such as 10.0.0.0/8.
-    priority_steps, sep, global_keyprefix, unacked_key: as in broker_transport_options of the application. Each queue
-    has a list for each step of priority.
+    priority_steps: the steps of priority, each of which is a list of the queue; by default all that Celery can have.
+    sep, global_keyprefix, unacked_key: as in broker_transport_options of the application.
     exchanges: the names of exchanges in task_queues and task_default_exchange. Celery notes each declared queue under
     its exchange; the name of the queue itself and default_queue are known without it.
     on_missing_queue: a queue that holds no waiting tasks, and that no binding of these exchanges names, is an error, so
     that replicas are held or a fallback applies, or zero.
     """
 
-    priority_steps: list[Annotated[int, msgspec.Meta(ge=0)]] = msgspec.field(default_factory=lambda: [0, 3, 6, 9])
+    priority_steps: list[Annotated[int, msgspec.Meta(ge=0)]] = msgspec.field(default_factory=lambda: [*range(10)])
     sep: str = "\x06\x16"
     global_keyprefix: str = ""
     unacked_key: str = "unacked"
@@ -58,7 +58,8 @@ class RedisBroker(RedisServers, frozen=True, forbid_unknown_fields=True, kw_only
 
     def lists(self, queue: str) -> tuple[str, ...]:
         """Returns the keys of a queue, one for each step of priority."""
-        # Source: kombu/transport/redis.py, Channel._q_for_pri. Step 0 has the plain name.
+        # Source: kombu/transport/redis.py, Channel._q_for_pri. Step 0 has the plain name. Priorities end at 9
+        # (virtual/base.py, Channel._get_message_priority); steps that the application has not are empty lists.
         names = (f"{queue}{self.sep}{step}" if step else queue for step in self.priority_steps)
         return tuple(self.global_keyprefix + name for name in names)
 
