@@ -25,7 +25,8 @@ PATH = "/api/v1/pods"
 EXEC = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "./plug.sh"}
 PLUGIN = """#!/bin/sh
 echo "warning: login expires soon" >&2
-echo '{"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1beta1", "status": {"token": "plugged"}}'
+head='"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1beta1"'
+echo "{$head, \\"status\\": {\\"token\\": \\"plugged$MORE\\", \\"clientCertificateData\\": null}}"
 """
 BASIC = "Basic dTpw"
 
@@ -80,6 +81,7 @@ async def compare(folder: Path, kubectl: str, clock: Any, user: dict[str, Any], 
         ({"username": "u", "password": "p", "exec": EXEC}, BASIC),
         ({"exec": EXEC}, "Bearer plugged"),
         ({"exec": {**EXEC, "args": None, "env": None}}, "Bearer plugged"),
+        ({"exec": {**EXEC, "args": [None], "env": [{"name": "MORE", "value": None}]}}, "Bearer plugged"),
         ({"token": "", "tokenFile": None, "exec": EXEC}, "Bearer plugged"),
         ({"username": "u", "password": "p"}, BASIC),
         ({"username": "u"}, "Basic dTo="),

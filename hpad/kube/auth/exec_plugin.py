@@ -26,11 +26,11 @@ _CLUSTER_FIELDS = ("server", "tls-server-name", "insecure-skip-tls-verify", "pro
 
 
 class PluginCredentials(msgspec.Struct, frozen=True, rename="camel"):
-    """The status in a plugin's answer: a token, a certificate with its key (PEM), or both."""
+    """The status in a plugin's answer: a token, a certificate with its key (PEM), or both. Null is absent, as in Go."""
 
-    token: str = ""
-    client_certificate_data: str = ""
-    client_key_data: str = ""
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
     expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
 
     def __repr__(self) -> str:
@@ -39,7 +39,7 @@ class PluginCredentials(msgspec.Struct, frozen=True, rename="camel"):
     def as_user(self) -> dict[str, str]:
         """Returns the credentials as fields of a kubeconfig's user."""
         user = {"token": self.token} if self.token else {}
-        if self.client_certificate_data:
+        if self.client_certificate_data and self.client_key_data:
             pairs = {"client-certificate-data": self.client_certificate_data, "client-key-data": self.client_key_data}
             user |= {name: base64.b64encode(text.encode()).decode() for name, text in pairs.items()}
         return user
@@ -61,11 +61,16 @@ def run(spec: Mapping[str, Any], cluster: Mapping[str, Any], folder: Path, timeo
     if spec.get("provideClusterInfo"):
         info_spec["cluster"] = _cluster(cluster, folder)
     info = {"apiVersion": version, "kind": "ExecCredential", "spec": info_spec}
-    more = {str(each["name"]): str(each["value"]) for each in spec.get("env") or ()}
+    more = {str(each["name"]): _text(each["value"]) for each in spec.get("env") or ()}
     environ = {**os.environ, **more, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
     # A relative path starts at the kubeconfig's folder, a bare name is searched in PATH, as in client-go.
     program = str(folder / command) if os.sep in command else command
-    return _read(command, version, _output([program, *map(str, spec.get("args") or ())], environ, timeout, spec))
+    return _read(command, version, _output([program, *map(_text, spec.get("args") or ())], environ, timeout, spec))
+
+
+def _text(value: Any) -> str:
+    """Returns a text of the kubeconfig; "" for null, as in Go."""
+    return "" if value is None else str(value)
 
 
 def _checked(spec: Mapping[str, Any]) -> tuple[str, str]:
