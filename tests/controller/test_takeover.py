@@ -11,7 +11,7 @@ from support.controller import Bench, Switch, hpa
 from hpad.api.metadata import Key
 from hpad.store import persistent
 
-GROUPS, SIZE = 20, 64
+GROUPS, SIZE = 20, 16
 AT_ONCE = 4
 """The number of groups that the backend writes at the same time, as ConfigMaps."""
 QUICK, SLOW = 0.08, 0.8
@@ -20,7 +20,7 @@ NAMES = [f"app-{number}" for number in range(GROUPS * SIZE)]
 
 
 class Backend(lives.Backend):
-    """Records in groups of 64. `written` is the number of writes, one per group and save."""
+    """Records in groups. `written` is the number of writes, one per group and save."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Process:
             backend, clock, lives.telemetry(), intervals, lambda: self.owner.leading
         )
         self.bench = Bench(
-            *(hpa(name, namespace=f"team-{number // 50}") for number, name in enumerate(NAMES)),
+            *(hpa(name, namespace=f"team-{number // 12}") for number, name in enumerate(NAMES)),
             owner=self.owner,
             clock=clock,
             store=self.store,

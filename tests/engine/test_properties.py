@@ -5,11 +5,12 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import environment
 from support.engine import Workload, external, pod, pods_metric, resource, series, used
 
 from hpad.api.sample import AdapterError
 
-EXAMPLES = settings(max_examples=150, deadline=None)
+EXAMPLES = settings(max_examples=50 * environment.EFFORT)
 
 policies = st.lists(
     st.fixed_dictionaries(
@@ -89,7 +90,7 @@ pods = st.lists(
 )
 
 
-@EXAMPLES
+@settings(max_examples=150)
 @given(pods, st.lists(st.integers(0, 2_000), min_size=8, max_size=8), st.integers(0, 7), st.integers(0, 1_000))
 def test_more_use_of_one_pod_never_means_fewer_replicas(
     states: list[dict[str, Any]], usage: list[int], which: int, more: int

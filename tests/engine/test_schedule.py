@@ -8,6 +8,7 @@ import pytest
 from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import environment
 from support.engine import START, Workload, external, series
 
 from hpad.engine import controls, schedule
@@ -238,7 +239,7 @@ def test_the_bounds_are_always_in_order_and_within_the_maximum(
         assert found == Bounds(low, high)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8 * environment.EFFORT)
 @given(st.lists(WINDOWS, min_size=1, max_size=3), st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1)))
 def test_the_next_bounds_hold_from_the_first_minute_with_others(texts: list[str], when: datetime) -> None:
     windows, now, minute = schedule.parse("; ".join(texts)), when.replace(tzinfo=UTC), timedelta(minutes=1)

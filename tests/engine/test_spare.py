@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import environment
 from support.engine import (
     Answer,
     Workload,
@@ -115,7 +116,7 @@ def test_a_percentage_is_rounded_up() -> None:
 @pytest.mark.parametrize("amount", SPARES)
 def test_the_metrics_decide_as_without_spare_replicas(kind: Kind, amount: str) -> None:
     chance, own = random.Random(20), parse(amount)
-    for _ in range(40):
+    for _ in range(12 * environment.EFFORT):
         present, tolerance = chance.randint(1, 60), chance.choice([0.0, 0.1, 0.4])
         counted = own.beneath(present)
         load = chance.randint(1, 100_000 // (present * counted) + 1) * present * counted  # so that each share is exact
@@ -132,7 +133,7 @@ def test_the_metrics_decide_as_without_spare_replicas(kind: Kind, amount: str) -
 @pytest.mark.parametrize("tolerance", [0.0, 0.1, 0.3])
 def test_a_constant_load_comes_to_rest_with_the_spare_ones_on_top(kind: Kind, amount: str, tolerance: float) -> None:
     chance, own = random.Random(7), parse(amount)
-    for _ in range(12):
+    for _ in range(4 * environment.EFFORT):
         load, high = chance.randint(1, 50 * TARGET), chance.choice([1000, 20])
         web = _world(
             kind, chance.randint(1, min(high, 80)), high=high, tolerance=tolerance, annotations={"spare": amount}
@@ -366,7 +367,7 @@ def test_a_shadow_has_spare_replicas_of_its_own() -> None:
     assert (web.replicas, web.shadow) == (5, 9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30 * environment.EFFORT)
 @given(st.sampled_from(SPARES), st.integers(1, 12), st.lists(st.integers(0, 30), min_size=2, max_size=2), behaviors)
 def test_each_reading_of_the_outlook_is_exact(
     amount: str, replicas: int, parts: list[int], behavior: dict[str, Any] | None

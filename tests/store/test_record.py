@@ -4,8 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import environment
 
 from hpad.api.hpa import HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
@@ -72,6 +73,7 @@ def test_a_record_decodes_to_the_encoded_state(memory: Memory) -> None:
     assert record.decode(KEY, record.encode(KEY, memory)) == memory
 
 
+@settings(max_examples=30 * environment.EFFORT)
 @given(memories, st.data())
 def test_a_truncated_record_is_refused(memory: Memory, data: st.DataObject) -> None:
     whole = record.encode(KEY, memory)
@@ -80,6 +82,7 @@ def test_a_truncated_record_is_refused(memory: Memory, data: st.DataObject) -> N
         record.decode(KEY, whole[:length])
 
 
+@settings(max_examples=30 * environment.EFFORT)
 @given(memories, st.data())
 def test_a_record_with_a_changed_byte_is_refused(memory: Memory, data: st.DataObject) -> None:
     garbled = bytearray(record.encode(KEY, memory))
