@@ -112,7 +112,9 @@ def _unknown_field(form: type[msgspec.Struct], place: Place, value: Any) -> str:
     if name in renamed:
         return f"is written as {renamed[name]} now"
     known = tuple(field.encode_name for field in msgspec.structs.fields(form))
-    beside = "" if _may_be_secret(place) else f" (value: {_shown(value)})"
+    # A misspelt name of a secret is not one of a secret.
+    is_secret = _may_be_secret((*place, meant(name, known) or ""))
+    beside = "" if is_secret else f" (value: {_shown(value)})"
     return f"unknown field{hint(name, known)}{beside}"
 
 

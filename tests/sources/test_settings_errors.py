@@ -39,6 +39,11 @@ VARIABLES = (
         ),
         ({"url": URL, "headers": {"X-Key": 987}}, "headers.X-Key: is not text or a mapping"),
         ({"url": URL, "password": 987}, "password: is not text"),
+        ({"url": URL, "pasword": "987"}, "pasword: unknown field; did you mean 'password'?"),
+        (
+            {"url": URL, "oauth2": {"token_url": URL, "cliend_sercet": "987"}},
+            "oauth2.cliend_sercet: unknown field; did",
+        ),
         ({"url": URL, 5: 6}, "5: unknown field; there are headers, "),
         ({"url": URL, "metrics": {5: {}}}, "metrics: the key 5 is not text"),
     ],
