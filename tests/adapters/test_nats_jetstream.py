@@ -248,6 +248,39 @@ async def test_an_absent_number_of_a_stream_is_an_error(stub: Stub, context: Con
     assert isinstance(found, AdapterError)
 
 
+async def test_a_service_that_leads_to_several_servers_is_an_error(stub: Stub, context: Context) -> None:
+    """One answers /jsz and another /varz: by the name of the latter a follower would be the leader."""
+    answering(stub, jsz(cluster={"leader": "n2"}, num_pending=0), {"server_id": "N2", "server_name": "n2"})
+    settings = msgspec.convert({"url": stub.url, "account": "SHOP"}, NatsJetStream.Settings)
+    adapter = NatsJetStream(settings, context)
+    for _ in range(2):
+        (found,) = await adapter.answer([QUERY])
+        assert isinstance(found, AdapterError)
+        assert found.message.endswith(
+            "is now one server, now another: name each server of the cluster in url, or its headless Service"
+        )
+
+
+@pytest.mark.parametrize(
+    ("selector", "missing"),
+    [
+        ("stream=gone,consumer=mailer", 'account "SHOP" has no stream "gone"'),
+        ("stream=orders,consumer=gone", 'stream "orders" has no consumer "gone"'),
+        ("stream=orders,consumer=mailer,account=GONE", 'there is no account "GONE" with JetStream'),
+    ],
+)
+async def test_what_the_other_servers_of_a_cluster_may_have_is_not_called_absent(
+    stub: Stub, context: Context, selector: str, missing: str
+) -> None:
+    answering(stub, jsz() | {"meta_cluster": {"name": "c", "leader": "n1", "cluster_size": 3}})
+    (found,) = await ask(context, stub.url, testing.external(LAG, selector))
+    assert isinstance(found, AdapterError)
+    assert found.message == (
+        f"NATS: {missing} on 1 of 3 servers: name each server of the cluster in url, or its headless Service"
+    )
+    assert found.blame == "source"
+
+
 async def test_the_name_of_a_server_is_read_once(stub: Stub, context: Context) -> None:
     answering(stub, jsz())
     settings = msgspec.convert({"url": stub.url, "account": "SHOP"}, NatsJetStream.Settings)

@@ -8,6 +8,7 @@ import msgspec
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query
 from hpad_adapters.nats_jetstream.servers import (
+    HEADLESS,
     NatsConsumer,
     NatsServers,
     NatsStream,
@@ -114,13 +115,16 @@ def _absent(
         missing = f'account "{wanted.account}" has no stream "{wanted.stream}"'
     else:
         missing = f'there is no account "{wanted.account}" with JetStream'
+    size, asked = max(reply.size for reply in answered), len({reply.server for reply in answered})
+    if size > asked:
+        return AdapterError(f"NATS: {missing} on {asked} of {size} servers: {HEADLESS}", alive=True)
     return AdapterError(f"NATS: {missing}", "spec")
 
 
 def _without_leader(wanted: Metric, leader: str, errors: Sequence[AdapterError]) -> AdapterError:
     if not leader:
         return AdapterError(f"NATS: {_described(wanted)} has no leader at present", alive=True)
-    why = errors[0].message if errors else "it is none of the servers of url"
+    why = errors[0].message if errors else f"it is none of the servers of url: {HEADLESS}"
     return AdapterError(f"NATS server {leader}, the leader of {_described(wanted)}, did not answer: {why}", alive=True)
 
 

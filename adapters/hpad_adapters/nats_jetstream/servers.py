@@ -17,6 +17,7 @@ from hpad.adapter_http import Http, Request, decoded, failure, first_line
 from hpad_adapters.nats_jetstream.settings import NatsSettings
 
 _MOST_SERVERS: Final = 32
+HEADLESS: Final = "name each server of the cluster in url, or its headless Service"
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -54,8 +55,13 @@ class Account(msgspec.Struct, frozen=True):
     stream_detail: tuple[NatsStream, ...] | None = ()
 
 
+class _Meta(msgspec.Struct, frozen=True):
+    cluster_size: int = 1
+
+
 class _JetStream(msgspec.Struct, frozen=True):
     server_id: str
+    meta_cluster: _Meta | None = None
     disabled: bool = False
     account_details: tuple[Account, ...] = ()
 
@@ -70,11 +76,15 @@ _VARZ: Final = msgspec.json.Decoder(_Server)
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What one server says: its name in the cluster, and the account, None if it has none of that name or id."""
+    """What one server says: its name in the cluster, and the account, None if it has none of that name or id.
+
+    size: the number of servers in its cluster.
+    """
 
     server: str
     account: Account | None
     disabled: bool
+    size: int
 
 
 class NatsServers:
@@ -129,10 +139,13 @@ class NatsServers:
             varz = decoded(_VARZ, await self._body(server, "/varz"), server.name, "the state of a NATS server")
             # Servers get a new id at each start.
             self._names = {**dict(list(self._names.items())[-_MOST_SERVERS:]), varz.server_id: varz.server_name}
+            if varz.server_id != found.server_id:  # the numbers of a follower would be taken for those of the leader
+                raise AdapterError(f"{server.name} is now one server, now another: {HEADLESS}", alive=True)
             name = varz.server_name
         # Some versions answer with all accounts if there is none of that name.
         own = (each for each in found.account_details if account in (each.name, each.id))
-        return Reply(name, next(own, None), found.disabled)
+        size = found.meta_cluster.cluster_size if found.meta_cluster is not None else 1
+        return Reply(name, next(own, None), found.disabled, size)
 
     async def _body(self, server: Request, path: str) -> bytes:
         response = await self._http.send(msgspec.structs.replace(server, url=f"{server.url}{path}"))
