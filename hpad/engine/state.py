@@ -159,13 +159,14 @@ def discarded(start: Start, write: Write) -> Memory:
 
     As in Kubernetes, which stores a recommendation before it writes (horizontal.go: stabilizeRecommendation).
     """
-    return _unwritten(start, write, _pending(start, Ending.KEPT))
+    return _unwritten(start, write, start.unreported)
 
 
 def after(start: Start, done: Reconcile, last: Last, status: HorizontalPodAutoscalerStatus | None) -> Left:
     """Returns the state after a turn. `status` is kept for an HPA whose status no API server keeps, else None."""
     view, decision, ending = done.view, done.decision, ending_of(done)
-    rescaling, pending = TRANSITIONS[start.rescaling, ending], _pending(start, ending)
+    rescaling = TRANSITIONS[start.rescaling, ending]
+    pending = start.unreported if ending is Ending.KEPT else start.memory.pending
     known = replace(start.memory, uid=view.hpa.metadata.uid, target=view.spec.target_id, status=status, last=last)
     if ending is Ending.UNREACHABLE:
         return Left(replace(known, pending=pending, validity=_prolonged(start)), rescaling)
@@ -187,18 +188,9 @@ def ending_of(done: Reconcile) -> Ending:
     outcome = done.outcome
     if done.view.scale is None:
         return Ending.UNREACHABLE
-    if outcome is None or outcome.withheld is not None:
+    if outcome is None or not (outcome.unsure or outcome.written):
         return Ending.KEPT
-    if outcome.unsure:
-        return Ending.UNSURE
-    return Ending.WRITTEN if outcome.written else Ending.KEPT
-
-
-def _pending(start: Start, ending: Ending) -> PendingRescale | None:
-    """Returns the rescale that stays open after the turn."""
-    if TRANSITIONS[start.rescaling, ending] is Rescaling.CLOSED:
-        return None
-    return start.unreported if ending is Ending.KEPT else start.memory.pending
+    return Ending.UNSURE if outcome.unsure else Ending.WRITTEN
 
 
 def _prolonged(start: Start) -> Validity | None:
