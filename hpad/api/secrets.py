@@ -1,7 +1,8 @@
 """Keeps secrets out of texts: a server that refuses a password may repeat it, and so may the text of an error.
 
 A secret is also found in the forms in which requests and answers carry it: percent-encoded, as JSON, as HTML, in
-base64, and with control characters escaped. The beginning of a secret is found where a text was cut.
+base64, with control characters escaped, and with escapes that only other programs write. The beginning of a secret is
+found where a text was cut.
 """
 
 import base64
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
-from hpad.api.text import harmless, visible
+from hpad.api.text import harmless, harmless_lines, visible
 
 HIDDEN: Final = "***"
 MOST: Final = 256
@@ -25,6 +26,7 @@ _BEGINNING: Final = 12
 """So many characters count as a part of a secret anywhere, fewer only at the end of a text and before an ellipsis."""
 _NO_SECRETS: Final = frozenset({"true", "false", "null", "none", "basic", "bearer", "digest", "token"})
 """Values of parameters and headers that are no secrets, and that an error text needs to be readable."""
+_JSON_ESCAPES: Final = re.compile(r'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
 _USER_INFO: Final = re.compile(r"//[^/@\s'\"]*@")
 
 
@@ -36,6 +38,13 @@ def hide_user_info(text: str) -> str:
 def public(url: str) -> str:
     """Returns a URL for messages, which names the server: without user info, query and fragment."""
     return _USER_INFO.sub("//", re.split("[?#]", url, maxsplit=1)[0])
+
+
+def _without_json(text: str) -> str:
+    return _JSON_ESCAPES.sub(lambda found: str(json.loads(f'"{found[0]}"')), text)
+
+
+_DECODERS: Final = (unquote, html.unescape, _without_json)
 
 
 class Secrets:
@@ -63,7 +72,19 @@ class Secrets:
         self._all = _sorted(self._known.union(*list(self._added.values())))
 
     def hidden(self, text: str) -> str:
-        """Returns the text without the secrets."""
+        """Returns the text without the secrets.
+
+        Its escapes are decoded if only that shows a secret: `\\/` and `\\u0026` in JSON, `%2f`, or two levels of them.
+        """
+        plain = text = self._replaced(text)
+        for decode in _DECODERS * 2:
+            decoded = decode(plain)
+            if decoded != plain:
+                plain = self._replaced(decoded)
+                text = text if plain == decoded else harmless_lines(plain)
+        return text
+
+    def _replaced(self, text: str) -> str:
         for form in self._all:  # the longest first: one may contain another
             text = text.replace(form, HIDDEN)
         for form in self._all:

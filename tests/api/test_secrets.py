@@ -3,6 +3,7 @@
 import base64
 import html
 import json
+import re
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -25,6 +26,14 @@ OF_SASL = base64.b64encode(f"\0me\0{SECRET}".encode()).decode()
         json.dumps(SECRET, ensure_ascii=False),
         repr(SECRET),
         "pä55/wörd",
+        json.dumps(SECRET).replace("/", "\\/"),  # PHP
+        json.dumps(SECRET, ensure_ascii=False).replace("&", "\\u0026"),  # Go
+        "".join(f"\\u{ord(each):04X}" for each in SECRET),
+        re.sub("%..", lambda found: found[0].lower(), quote(SECRET)),  # .NET
+        quote(quote(SECRET)),
+        json.dumps(json.dumps(SECRET)),
+        html.escape(SECRET).replace("&quot;", "&#34;"),
+        quote(OF_BASIC[4:-4], safe=""),
     ],
 )
 def test_each_form_is_hidden(form: str) -> None:
@@ -88,3 +97,8 @@ def test_words_that_are_no_secrets_stay(word: str) -> None:
 )
 def test_a_server_is_named_without_what_may_be_secret(url: str, shown: str) -> None:
     assert public(url) == shown
+
+
+def test_a_text_without_secrets_keeps_its_escapes() -> None:
+    text = r"no queue a%2fb in {\"vhost\": \"\u0026\"} &amp; more"
+    assert Secrets([SECRET]).hidden(text) == text
