@@ -135,6 +135,16 @@ async def test_each_bad_answer_has_its_own_error(
     assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize("number", ["1_000", "１２", " 1", "1\n", "x", ""])
+async def test_a_value_that_go_does_not_write_is_no_number(server: Stub, number: str) -> None:
+    """Python reads most of these."""
+    rows = [{"metric": {}, "value": [1, number]}]
+    server.answers({"status": "success", "data": {"resultType": "vector", "result": rows}})
+    (answer,) = await ask(server.url)
+    assert isinstance(answer, AdapterError)
+    assert answer.message == "the answer holds a value that is not a number"
+
+
 async def test_a_partial_answer_is_an_error(server: Stub) -> None:
     """VictoriaMetrics reports it while a part of its storage does not answer."""
     server.answers({**ONE, "isPartial": True})

@@ -53,9 +53,16 @@ class PrometheusSeries(msgspec.Struct, frozen=True, gc=False):
         """The points with finite values, oldest first; a stale marker is a NaN. Raises AdapterError."""
         points = self.values or [] if self.value is None else [self.value]
         try:
-            return [point for point in points if math.isfinite(float(point[1]))]
+            return [point for point in points if math.isfinite(_float(point[1]))]
         except ValueError:
             raise AdapterError("the answer holds a value that is not a number") from None
+
+
+def _float(text: str) -> float:
+    """Returns a number as Go writes it; raises ValueError, also for what only Python reads: 1_000, １, and spaces."""
+    if not text.isascii() or "_" in text or text != text.strip():
+        raise ValueError
+    return float(text)
 
 
 class _Data(msgspec.Struct, frozen=True, rename="camel"):
