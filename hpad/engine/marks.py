@@ -118,7 +118,7 @@ def _mark_shadow(view: View, draft: Draft, decided: int | None) -> None:
         return
     count = view.shadow.replicas
     left = f"the target has {count} {'replica' if count == 1 else 'replicas'} and is left alone"
-    message = f"{view.shadow.withheld.message}: {left}; the HPA controller would have it at {decided}"
+    message = f"{view.shadow.withheld.message}: {left}; hpad would have it at {decided}"
     draft.condition(SHADOW, TRUE, view.shadow.withheld.reason, message)
 
 

@@ -105,7 +105,7 @@ def test_the_status_shows_what_is_real_and_the_condition_what_would_be() -> None
     condition = web.condition(SHADOW)
     assert (condition.status, condition.reason) == ("True", "Shadow")
     assert condition.message == (
-        "the HPA is in shadow mode: the target has 2 replicas and is left alone; the HPA controller would have it at 8"
+        "the HPA is in shadow mode: the target has 2 replicas and is left alone; hpad would have it at 8"
     )
     queue, busy = status.current_metrics or (MetricStatus(), MetricStatus())
     assert queue.external is not None
