@@ -173,8 +173,9 @@ def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Cas
         metrics = metric_charts(cases[0].hpa, found)
         source = str(args.csv or args.prometheus)
         notes += assumptions(cases[0].hpa, queues, args.shared)
-    parameters = {"past": source, "period": ", ".join(span(each.total_seconds()) for each in dict.fromkeys(periods))}
-    if args.recording is None:
+    parameters = {"past": source}
+    if args.recording is None:  # a recording has the times of its reconciles, its pods and the ages of its values
+        parameters["period"] = ", ".join(span(each.total_seconds()) for each in dict.fromkeys(periods))
         parameters |= {"startup": f"{args.startup:g}s", "lag": f"{args.lag:g}s"}
     key = cases[0].hpa.key
     return BacktestReport(str(key), parameters, results, metrics, notes, args.price)

@@ -125,7 +125,7 @@ def test_a_recording_with_its_own_spec_and_another_one(
     assert (changed["highest"], changed["rescales"]) == (6, 1)
 
 
-def test_the_report_of_a_recording_shows_its_load(web: str, tmp_path: Path) -> None:
+def test_the_report_of_a_recording_shows_its_load(web: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The queue has 30 messages for two minutes and 60 for two more, over 3 replicas, with a goal of 10 each."""
     steps = [step(0, "30" if index < 8 else "60", replicas=3) for index in range(17)]
     for index, each in enumerate(steps):
@@ -135,6 +135,7 @@ def test_the_report_of_a_recording_shows_its_load(web: str, tmp_path: Path) -> N
     file, report = tmp_path / "web.jsonl", tmp_path / "report.html"
     file.write_text(json.dumps(row) + "\n")
     assert cli.main(["backtest", web, "--recording", str(file), "--report", str(report)]) == 0
+    assert "period" not in capsys.readouterr().out  # the times are those of the recorded reconciles
     page = report.read_text()
     assert re.findall("<b>(Load[^<]*|Replicas)</b>", page) == ["Load, per replica", "Replicas"]
     assert "queue <i>10 to 20</i>" in page
