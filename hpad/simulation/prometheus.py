@@ -293,10 +293,19 @@ def _named_errors() -> Iterator[None]:
     except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.exceptions.MissingSchema):
         raise QueryError(QueryFailure.REFUSED, "the URL is not one such as http://localhost:9090") from None
     except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-        text = f"the server cannot be reached: {type(error).__name__}"
-        raise QueryError(QueryFailure.TRANSIENT, text) from None
+        raise QueryError(QueryFailure.TRANSIENT, f"the server cannot be reached: {_reason(error)}") from None
     except (KeyError, TypeError, ValueError):
         raise QueryError(QueryFailure.TRANSIENT, "the server's answer is not one of Prometheus") from None
+
+
+def _reason(error: BaseException) -> str:
+    """Returns what the system says of a failed connection ("Connection refused"), else the class of the error."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return type(error).__name__
 
 
 def _on_grid(values: msgspec.Raw, grid: TimeGrid) -> list[float | None]:

@@ -222,7 +222,7 @@ def test_says_at_once_that_the_server_does_not_answer(body: Body, text: str) -> 
 @pytest.mark.parametrize(
     ("url", "text"),
     [
-        ("http://127.0.0.1:1", "cannot be reached: ConnectionError"),
+        ("http://127.0.0.1:1", "cannot be reached: Connection refused"),
         ("ftp://x", "not one such as http"),
         ("x", "not one"),
     ],
