@@ -63,10 +63,10 @@ day. A file may have whole HPAs, or patches as --patches writes them.
 
 -o json prints {"begin", "end", "source", "notes", "summary", "items", "unread"}. An item has "namespace", "name",
 "kind", "verdict", "faults" [{"fault", "severity", "text"}], "advice" (null, or {"text", "changes" [{"path", "before",
-"after"}], "saved", "savedReplicaHours", "chosen" and "checked" {"before", "after"}}), "unadvised" (why a fault has no
-advice, or null), "trust" {"level", "agreement", "text"}, "facts", "readings", "notes" and "samples". "unread" has
-{"namespace", "name", "kind", "problem"}. With --check an item has "outcome" (worse, notWorse or unknown), "reasons",
-"trust", "before" and "after". Durations are in seconds.
+"after"}], "saved", "savedReplicaHours", "chosen" and "checked" {"before", "after"}; "checked" is null for a past of
+less than two days}), "unadvised" (why a fault has no advice, or null), "trust" {"level", "agreement", "text"}, "facts",
+"readings", "notes" and "samples". "unread" has {"namespace", "name", "kind", "problem"}. With --check an item has
+"outcome" (worse, notWorse or unknown), "reasons", "trust", "before" and "after". Durations are in seconds.
 
 exit status: 0 success; 1 if nothing could be read; 2 for wrong use; 130 after Ctrl-C. With --check: 0 if no change is
 worse, 1 if one is, 3 if one cannot be judged (the model is not trusted, there is no past, or the change adds or removes

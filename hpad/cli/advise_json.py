@@ -60,8 +60,12 @@ def _advice(each: Assessment, advice: Advice, price: float | None) -> dict[str, 
         "saved": round(advice.saved, 4),
         **_priced("savedReplicaHours", summary.saved(each), "savedCost", price),
         "chosen": {"before": figures(advice.before, price), "after": figures(advice.after, price)},
-        "checked": {"before": figures(advice.checked_before, price), "after": figures(advice.checked_after, price)},
+        "checked": _checked(advice, price) if advice.is_checked else None,
     }
+
+
+def _checked(advice: Advice, price: float | None) -> dict[str, Any]:
+    return {"before": figures(advice.checked_before, price), "after": figures(advice.checked_after, price)}
 
 
 def _facts(facts: Facts, price: float | None) -> dict[str, Any]:

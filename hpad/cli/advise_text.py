@@ -157,9 +157,10 @@ def _advice(advice: Advice, verdict: str, price: float | None) -> Iterator[Line]
         first = index == 0 and advice.text == verdict
         label = f"{'':{_INDENT}}{'Advice:' if first else '':{_WIDTH}}"
         yield line(label, *each, hang=indent + 2)
-    first_days, last_days = days(advice.before.seconds), days(advice.checked_before.seconds)
-    heads = ["", f"first {first_days}", "advised", f"last {last_days}", "advised"]
-    columns = (advice.before, advice.after, advice.checked_before, advice.checked_after)
+    heads, columns = ["", f"first {days(advice.before.seconds)}", "advised"], [advice.before, advice.after]
+    if advice.is_checked:
+        heads += [f"last {days(advice.checked_before.seconds)}", "advised"]
+        columns += [advice.checked_before, advice.checked_after]
     rows = [
         [Span(name, QUIET), *(Span(write(each)) for each in columns)]
         for name, write in figures(price)

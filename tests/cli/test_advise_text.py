@@ -80,6 +80,15 @@ def test_the_block_has_settings_figures_and_where_values_are_from() -> None:
     assert rows[-3:] == ["  Values:  cpu: no value", "  Values:  queue: x", "           sum(y)"]
 
 
+def test_days_that_were_not_checked_have_no_figures() -> None:
+    found = assessments.unchecked(assessments.assessment("web", saved=300 * HOUR))
+    rows = [str(line) for line in advise_text.block(found, None, queries=False)]
+    assert [row.split() for row in rows if "first" in row] == [["first", "5", "days", "advised"]]
+    assert [row.split() for row in rows if "replica-hours   " in row] == [["replica-hours", "588.0", "348.0"]]
+    assert advise_json.as_json(fleet(found))["items"][0]["advice"]["checked"] is None
+    assert advise_json.as_json(fleet(LOW))["items"][0]["advice"]["checked"]["before"]["replicaHours"] == 252
+
+
 def test_less_than_a_day_has_no_rate() -> None:
     short = assessments.facts(seconds=240.0, replica_seconds=240.0, lowest=1, highest=1, rescales=1, at_minimum=0.0)
     assert list(advise_text.past(short, None)) == ["1 replica in 4m, 0.1 replica-hours", "1 rescale, 0 flaps"]

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from hpad.api.metadata import Key
 from hpad.simulation.advice.assessment import (
     Advice,
@@ -53,6 +55,14 @@ def figures(replica_seconds: float, seconds: float = WEEK, **given: Any) -> Figu
         "highest": 9,
     }
     return Figures(seconds=seconds, replica_seconds=replica_seconds, **(known | given))
+
+
+def unchecked(found: Assessment) -> Assessment:
+    """Returns the assessment with its advice as a past of less than two days gives it: checked on no other days."""
+    assert found.advice is not None
+    none = figures(0.0, 0.0, above_goal=0.0, rescales=0, flaps=0, lowest=0, highest=0)
+    advised = msgspec.structs.replace(found.advice, checked_before=none, checked_after=none)
+    return msgspec.structs.replace(found, advice=advised)
 
 
 def advice(saved: float, text: str = "cpu goal 50 -> 65 %", changes: Sequence[SettingChange] = ()) -> Advice:

@@ -193,7 +193,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """Settings that would have served better.
 
     They are chosen on the first days (`before`, `after`), and checked on the last ones (`checked_before`,
-    `checked_after`).
+    `checked_after`), which a past of less than two days does not have: those figures are then of no time at all.
     """
 
     changes: tuple[SettingChange, ...]
@@ -203,6 +203,11 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     after: Figures
     checked_before: Figures
     checked_after: Figures
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether there are days on which the advice was checked."""
+        return self.checked_before.seconds > 0
 
     @property
     def saved(self) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from support import advised_fleet, axe, browser
-from support.assessments import assessment
+from support.assessments import assessment, unchecked
 from support.browser import Page
 
 from hpad.api.metadata import Key
@@ -75,6 +75,9 @@ def test_each_hpa_has_its_figures_before_and_after() -> None:
     assert "chosen on the first 5 days" in found
     assert "checked on the last 2 days" in found
     assert "averageUtilization</code> <s>50</s> &rarr; <b>65</b>" in found
+    short = text([unchecked(assessment("web", saved=84 * 3600.0))])
+    assert '<tr><th scope="row">replica-hours</th><td>588.0</td><td>520.8</td></tr>' in short
+    assert "checked on the last" not in short
 
 
 def test_a_fault_without_advice_says_why() -> None:

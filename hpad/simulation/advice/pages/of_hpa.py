@@ -100,19 +100,20 @@ def _change(change: SettingChange) -> str:
 
 
 def _figures(advice: Advice, price: float | None) -> str:
-    columns = (advice.before, advice.after, advice.checked_before, advice.checked_after)
+    columns, titles = [advice.before, advice.after], [f"chosen on the first {words.days(advice.before.seconds)}"]
+    if advice.is_checked:
+        columns += [advice.checked_before, advice.checked_after]
+        titles.append(f"checked on the last {words.days(advice.checked_before.seconds)}")
     rows = "".join(
         f'<tr><th scope="row">{label}</th>{"".join(f"<td>{text(each)}</td>" for each in columns)}</tr>'
         for label, text in words.figures(price)
     )
-    groups = (
-        f'<th scope="colgroup" colspan="2">chosen on the first {words.days(advice.before.seconds)}</th>'
-        f'<th scope="colgroup" colspan="2">checked on the last {words.days(advice.checked_before.seconds)}</th>'
-    )
-    heads = '<th scope="col">now</th><th scope="col">advised</th>' * 2
+    groups = "".join(f'<th scope="colgroup" colspan="2">{title}</th>' for title in titles)
+    heads = '<th scope="col">now</th><th scope="col">advised</th>' * len(titles)
+    spans = '<colgroup span="2"></colgroup>' * len(titles)
     return (
-        f'<table class="figures compared"><colgroup><col></colgroup><colgroup span="2"></colgroup>'
-        f'<colgroup span="2"></colgroup><thead><tr><td></td>{groups}</tr><tr><td></td>{heads}</tr></thead>'
+        f'<table class="figures compared"><colgroup><col></colgroup>{spans}'
+        f"<thead><tr><td></td>{groups}</tr><tr><td></td>{heads}</tr></thead>"
         f"<tbody>{rows}</tbody></table>"
     )
 
