@@ -35,6 +35,8 @@ class _JumpingSelector(selectors.SelectSelector):
         self._io_grace = io_grace
 
     def select(self, timeout: float | None = None) -> Any:
+        if timeout == 0 and len(self.get_map()) == 1:
+            return []  # no sockets but the one that wakes the loop up, which is awake
         ready = super().select(0)
         if ready or timeout == 0:
             return ready
