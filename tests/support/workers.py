@@ -162,7 +162,8 @@ def _work(session: pytest.Session, connection: Connection) -> NoReturn:
         try:
             _run_units(session, connection)
         finally:
-            session.config.hook.pytest_sessionfinish(session=session, exitstatus=pytest.ExitCode.OK)
+            ended = pytest.ExitCode.TESTS_FAILED if session.testsfailed else pytest.ExitCode.OK
+            session.config.hook.pytest_sessionfinish(session=session, exitstatus=ended)
     except BaseException as error:  # noqa: BLE001  # its process ends here
         status = 1
         with contextlib.suppress(OSError):  # the parent is at its end, too
