@@ -20,11 +20,11 @@ NAMES = [f"app-{number}" for number in range(200)]
 async def test_hpas_are_reconciled_once_per_period_each_namespace_in_a_time_of_its_own() -> None:
     """200 HPAs in 20 namespaces; a sixteenth of a period of 16 s is a second."""
     bench = Bench(*(hpa(name, namespace=f"ns-{n % 20}") for n, name in enumerate(NAMES)), period=16.0)
-    await bench.advance(160)
+    await bench.advance(64)
     first: dict[str, float] = {}
     for name in NAMES:
         times = bench.metrics.times(name)
-        assert len(times) == 10
+        assert len(times) == 4
         assert all(abs(later - earlier - 16) < 1e-6 for earlier, later in itertools.pairwise(times))
         first[name] = times[0]
     begins = []
