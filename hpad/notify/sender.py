@@ -145,7 +145,7 @@ class NoticeSender:
                 await self._clock.sleep(max(pause, error.after))
             else:
                 self.trouble = ""
-                self._outage.ended()
+                self._outage.ended(destination=name)
                 return True
         return False
 

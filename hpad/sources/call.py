@@ -224,7 +224,7 @@ class Caller:
         try:
             with self._redact.active():
                 returned = await timer
-            self._raising.ended()
+            self._raising.ended(source=self._name)
             found = checked(self._name, queries, returned, self._clock.now())
         except AdapterError as error:
             found = [error] * len(queries)
@@ -232,7 +232,7 @@ class Caller:
             found = self._raised(error, queries)
         if timer.longest >= BLOCKING_SECONDS:
             return [self._blocked(timer.longest)] * len(queries)
-        self._blocking.ended()
+        self._blocking.ended(source=self._name)
         return found
 
     async def _ask(self, queries: Sequence[Query]) -> list[Answer]:

@@ -44,13 +44,13 @@ class Episode:
             self._logged_at, self._is_logged = now, True
             getattr(self._log, self._level)(self._begins, **fields)
 
-    def ended(self, *, subject: Hashable = None) -> None:
-        """Ends the problem of `subject`; logs the end of the last one, if the begin was logged."""
+    def ended(self, *, subject: Hashable = None, **fields: Any) -> None:
+        """Ends the problem of `subject`; logs the end of the last one, with `fields`, if the begin was logged."""
         if subject not in self._affected:
             return
         self._affected.remove(subject)
         if self._is_logged and not self._affected:
-            self._log.info(self._ends, times=self._times)
+            self._log.info(self._ends, times=self._times, **fields)
             self._is_logged, self._times = False, 0
 
 

@@ -147,13 +147,14 @@ async def test_a_server_error_is_tried_again_with_growing_pauses_and_a_bound(pos
         with structlog.testing.capture_logs() as lines:
             post.rescale()
             await post.counted(failed=1)
-        assert post.clock.slept[:3] == [1, 5, 25]
-        assert len(post.bodies) == 4
-        assert post.notices.troubles == ["messages to ops are not sent: it answers 503: no such hook: ***"]
-        post.rescale("other")
-        await post.counted(sent=1)
+            assert post.clock.slept[:3] == [1, 5, 25]
+            assert len(post.bodies) == 4
+            assert post.notices.troubles == ["messages to ops are not sent: it answers 503: no such hook: ***"]
+            post.rescale("other")
+            await post.counted(sent=1)
         assert post.notices.troubles == []
-    assert [line["event"] for line in lines] == ["messages cannot be sent"]
+    assert [line["event"] for line in lines] == ["messages cannot be sent", "messages can be sent again"]
+    assert {line["destination"] for line in lines} == {"ops"}
     assert PATH not in str(lines)
     assert "s3cr3tw0rd" not in str(lines)
 

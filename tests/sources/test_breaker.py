@@ -190,7 +190,8 @@ async def test_an_adapter_that_blocks_the_loop_is_logged_once():
         "the adapter blocked the event loop",
         "the adapter no longer blocks the event loop",
     ]
-    assert (logged[0]["source"], logged[0]["seconds"]) == ("mine", 2.5)
+    assert [line["source"] for line in logged] == ["mine", "mine"]
+    assert logged[0]["seconds"] == 2.5
     assert 5 <= logged[1]["times"] < calls
 
 
