@@ -273,6 +273,13 @@ def test_a_metric_at_its_maximum_all_week_is_full_unless_it_is_memory() -> None:
     assert severe(past) == [HpaFault.GOAL_BELOW_ONE_POD]
 
 
+@pytest.mark.parametrize(("minutes", "accused"), [(119, False), (121, True)])
+def test_a_start_under_load_shows_no_goal_below_one_pod(minutes: int, accused: bool) -> None:
+    counts = [2 if index < minutes // 2 else 8 for index in range(minutes)]
+    past = painted(spec(CPU, high=20), counts, {"cpu": 99.0})
+    assert (HpaFault.GOAL_BELOW_ONE_POD in severe(past)) is accused
+
+
 @pytest.mark.parametrize(("minutes", "accused"), [(60, False), (80, True)])
 def test_pods_without_room_under_a_usual_goal(minutes: int, accused: bool) -> None:
     # An hour a day is 4.2 %, 80 minutes are 5.6 %; 95 % is above the 90 % of the request that pods may use.

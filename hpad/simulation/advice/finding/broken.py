@@ -128,7 +128,9 @@ def not_scaling(case: Case) -> Iterator[FoundFault]:
 
 
 def goal_below_one_pod(case: Case) -> Iterator[FoundFault]:
-    """Yields metrics that are above their goals whatever the count."""
+    """Yields metrics that are above their goals whatever the count; none of an HPA that is only starting to scale."""
+    if case.facts.seconds < STUCK:
+        return
     for address in case.facts.exceeded:
         metric, column = case.metrics[address], case.record.ratios[address]
         least = min(ratio for ratio in column if ratio is not None)
