@@ -35,7 +35,7 @@ def load(body: bytes, most: int) -> Any:
         depth += isinstance(event, _BEGINS) - isinstance(event, _ENDS)
         count += isinstance(event, (yaml.ScalarEvent, *_BEGINS))
         if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and _LONG_NUMBER.fullmatch(event.value):
-            raise RefusedDocumentError("something other than YAML: a number that is too long")
+            raise RefusedDocumentError("a number that is too long")
         check(count, depth, most)
     return yaml.load(body, _Loader)
 

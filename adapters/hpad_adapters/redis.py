@@ -149,14 +149,14 @@ class Redis:
         return ExternalSample((count * 1000,), self._clock.now())
 
     def _of_group(self, query: Query, groups: Sequence[Reply], length: Sequence[Reply]) -> Reply | AdapterError:
-        """Returns the field of a group; of an absent one, what the length of the stream says if it was asked for."""
+        """Returns the field of a group. `length`: of the stream, if all its entries wait for a group that is absent."""
         group = _group(query, groups)
-        if group is None and not length:
+        if group is not None:
+            count = group.get(_OF_A_GROUP[query.name])
+            return self._error(_unknown(query, group)) if count is None else count
+        if not length:
             return self._error(f'there is no consumer group for "{query.selector}" (missing_group)', "spec")
-        if group is None:
-            return length[0] if query.name == LAG else 0
-        count = group.get(_OF_A_GROUP[query.name])
-        return self._error(_unknown(query, group)) if count is None else count
+        return length[0] if query.name == LAG else 0
 
     def _error(self, text: str, blame: str = "source") -> AdapterError:
         """Returns why one metric has no value: the server works."""
