@@ -100,7 +100,7 @@ OUTSIDE = b'<!DOCTYPE a SYSTEM "http://127.0.0.1:1/a.dtd"><a>1</a>'
         ("yaml", b"a: " + b"{b: " * 200 + b"1" + b"}" * 200, "more than 100 levels"),
         ("yaml", b"a: [" + b"1," * 60_000 + b"]", "max_elements (50000)"),
         ("yaml", b"a: [", "something other than YAML"),
-        ("yaml", b"a: " + b"9" * 5000, "something other than YAML"),
+        ("yaml", b"a: " + b"9" * 5000, "a number that is too long"),
         ("yaml", b"a: 1\n---\na: 2\n", "something other than YAML"),
         ("prometheus", b"a 1\n" * 60_000, "max_elements (50000)"),
         ("prometheus", b"a \xff\n", "not a sample"),

@@ -31,9 +31,9 @@ def resize(world: World, spec: str, status: str, *, pending: str = "") -> None:
 
 
 def utilization(world: World) -> int | None:
-    for metric in world.status("web").get("currentMetrics") or []:
-        return int(metric["resource"]["current"]["averageUtilization"])
-    return None
+    """None also while the metric cannot be read, as before the first sample."""
+    [metric] = world.status("web").get("currentMetrics") or [{}]
+    return int(metric["resource"]["current"]["averageUtilization"]) if "resource" in metric else None
 
 
 async def started(world: World, **settings: Any) -> None:
