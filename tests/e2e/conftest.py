@@ -54,7 +54,9 @@ class World:
         reflector_options: watch.ReflectorOptions | None = None,
         **changes: Any,
     ) -> app.App:
-        """Starts hpad; `changes` are fields of its Settings."""
+        """Starts hpad, once the pods of each loaded workload have their usage; `changes` are fields of its Settings."""
+        await self.until(lambda: all(map(self._complete, self._load)))
+        self._burn()
         values = {"sync_period": timedelta(seconds=PERIOD), "listen": None, "tunables": IMPATIENT, **changes}
         where = cluster_config or ClusterConfig(server=self.cluster.url)
         self.daemon = app.App(
@@ -117,12 +119,21 @@ class World:
     async def burn(self) -> None:
         """Sets the usage of all pods by `load`, until cancelled."""
         while True:
-            for name, millis in self._load.items():
-                pods = self._pods(name)
-                for pod in pods:
-                    usage = {"app": {"cpu": f"{millis(len(pods))}m"}}
-                    self.cluster.usage.set(f"default/{pod['metadata']['name']}", usage)
+            self._burn()
             await asyncio.sleep(0.02)
+
+    def _burn(self) -> None:
+        for name, millis in self._load.items():
+            pods = self._pods(name)
+            for pod in pods:
+                usage = {"app": {"cpu": f"{millis(len(pods))}m"}}
+                self.cluster.usage.set(f"default/{pod['metadata']['name']}", usage)
+
+    def _complete(self, name: str) -> bool:
+        """Tells whether the workload of this name, if there is one, has as many pods as it asks for."""
+        kinds = ("deployments", "statefulsets", "replicasets", "replicationcontrollers")
+        found = [workload for kind in kinds if (workload := self.cluster.get(kind, name))]
+        return not found or len(self._pods(name)) == found[0]["spec"].get("replicas", 1)
 
     def pods(self, name: str) -> list[Json]:
         """Returns copies of the pods labelled app=NAME."""
