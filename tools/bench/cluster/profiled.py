@@ -73,9 +73,9 @@ class Samples:
 
     def _collection(self, phase: str, _: dict[str, int]) -> None:
         if phase == "start":
-            self._collecting = time.perf_counter()
+            self._collecting = time.thread_time()
         else:
-            self._collected += time.perf_counter() - self._collecting
+            self._collected += time.thread_time() - self._collecting
 
 
 class Calls:
