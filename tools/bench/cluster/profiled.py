@@ -116,7 +116,8 @@ def _name(code: CodeType) -> str:
 
 
 def main() -> int:
-    kind, file, *arguments = sys.argv[1:]
+    kind, file = sys.argv[1:3]
+    del sys.argv[1:3]
     profile = KINDS[kind]()
     running = False
 
@@ -131,7 +132,7 @@ def main() -> int:
     signal.signal(signal.SIGUSR2, toggle)
     from hpad.cli import main as hpad
 
-    return hpad(arguments)
+    return hpad()
 
 
 if __name__ == "__main__":
