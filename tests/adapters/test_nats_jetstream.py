@@ -242,6 +242,20 @@ async def test_an_account_is_found_by_its_id(stub: Stub, context: Context) -> No
     assert stub.requests[0].query["acc"] == "A1"
 
 
+async def test_an_account_with_a_jwt_is_found_by_its_name(stub: Stub, context: Context) -> None:
+    """Since NATS 2.10.13 `acc` is the id alone; the name of its JWT is found among all accounts."""
+
+    async def handler(request: web.BaseRequest) -> web.Response:
+        if request.path == "/varz":
+            return web.json_response({"server_id": "N1", "server_name": "n1"})
+        asked = request.query["acc"] == "A1" or request.query.get("accounts") == "true"
+        return web.json_response(jsz() if asked else {"server_id": "N1"})
+
+    stub.handler = handler
+    for account in ("A1", "SHOP"):
+        assert values(await ask(context, stub.url, QUERY, account=account)) == [(6000,)]
+
+
 async def test_an_absent_number_of_a_stream_is_an_error(stub: Stub, context: Context) -> None:
     answering(stub, {"server_id": "N1", "account_details": [{"name": "SHOP", "stream_detail": [{"name": "orders"}]}]})
     (found,) = await ask(context, stub.url, testing.external(MESSAGES, "stream=orders"))

@@ -130,7 +130,8 @@ class NatsServers:
         return await or_error(self._read(server, account))
 
     async def _read(self, server: Request, account: str) -> Reply:
-        query = urllib.parse.urlencode({"acc": account, "consumers": "true"})
+        # All accounts, if there is none with this id: of an account with a JWT, its name may be meant.
+        query = urllib.parse.urlencode({"acc": account, "accounts": "true", "consumers": "true"})
         body = await self._body(server, f"/jsz?{query}")
         # The answer holds all consumers of the account.
         found = await asyncio.to_thread(decoded, _JSZ, body, server.name, "the state of JetStream")
@@ -142,7 +143,6 @@ class NatsServers:
             if varz.server_id != found.server_id:  # the numbers of a follower would be taken for those of the leader
                 raise AdapterError(f"{server.name} is now one server, now another: {HEADLESS}", alive=True)
             name = varz.server_name
-        # Some versions answer with all accounts if there is none of that name.
         own = (each for each in found.account_details if account in (each.name, each.id))
         size = found.meta_cluster.cluster_size if found.meta_cluster is not None else 1
         return Reply(name, next(own, None), found.disabled, size)
