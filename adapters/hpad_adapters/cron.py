@@ -5,9 +5,11 @@ more; minReplicas, maxReplicas and behavior apply as for any metric.
 """
 
 import asyncio
+import functools
+import itertools
 import zoneinfo
 from collections.abc import Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Annotated
 
 import cronsim
@@ -18,6 +20,9 @@ from hpad_adapters.selection import no_metric
 
 # Reads files: at import, which hpad does in a thread.
 _ZONES = zoneinfo.available_timezones()
+_FIELDS = 5
+_MINUTE = timedelta(minutes=1)
+_Expression = Annotated[str, msgspec.Meta(max_length=200)]
 _Replicas = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
@@ -28,8 +33,8 @@ class CronWindow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     replicas: the value inside the window; otherwise: the value outside, where 0 proposes nothing.
     """
 
-    start: str
-    end: str
+    start: _Expression
+    end: _Expression
     replicas: _Replicas
     otherwise: _Replicas = 0
     timezone: str = "UTC"
@@ -38,18 +43,37 @@ class CronWindow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         if self.timezone not in _ZONES:
             raise ValueError(f'timezone: there is no {shown(self.timezone)}; write something like "Europe/Berlin"')
         for field in ("start", "end"):
-            try:
-                next(cronsim.CronSim(getattr(self, field), datetime(2000, 1, 1, tzinfo=UTC)))
-            except (cronsim.CronSimError, StopIteration):  # StopIteration: a date that never comes, such as 30 February
+            if not _comes(getattr(self, field)):
                 text = shown(getattr(self, field))
-                raise ValueError(f'{field}: {text} is not a schedule; write something like "0 8 * * 1-5"') from None
+                raise ValueError(f'{field}: {text} is not a schedule; write something like "0 8 * * 1-5"')
+        if self.start.split() == self.end.split():
+            raise ValueError(f"end: {shown(self.end)} is the start as well, so the window would never close")
 
     def value(self, now: datetime, zone: tzinfo) -> int:
         """Returns the value at this time."""
-        here = now.astimezone(zone)
-        start, end = (next(cronsim.CronSim(expression, here)) for expression in (self.start, self.end))
-        # Inside the window the next end comes before the next start.
-        return self.replicas if end < start else self.otherwise
+        minute = now.replace(second=0, microsecond=0)
+        start, end = (_latest(expression, minute, zone) for expression in (self.start, self.end))
+        return self.replicas if start >= end else self.otherwise
+
+
+def _comes(expression: str) -> bool:
+    """Whether the text has five fields, and names a date that comes, unlike 30 February."""
+    try:
+        found = next(cronsim.CronSim(expression, datetime(2000, 1, 1, tzinfo=UTC)), None)
+    except cronsim.CronSimError:
+        return False
+    # Of six fields, the first one would be seconds.
+    return found is not None and len(expression.split()) == _FIELDS
+
+
+@functools.lru_cache(1 << 12)
+def _latest(expression: str, minute: datetime, zone: tzinfo) -> float:
+    """Returns the latest time of a schedule up to a minute, as a timestamp. Cached: many HPAs share a schedule."""
+    # Searching backwards begins before the given minute, and this one counts.
+    found = next(cronsim.CronSim(expression, (minute + _MINUTE).astimezone(zone), reverse=True))
+    # Backwards, it passes over times where clocks change, such as those of the hour that occurs twice.
+    later = (time.timestamp() for time in cronsim.CronSim(expression, found))
+    return max(itertools.takewhile(lambda time: time <= minute.timestamp(), later), default=found.timestamp())
 
 
 class CronSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -43,6 +43,25 @@ def test_a_window_may_span_midnight(hour, expected):
     assert value(night, datetime(2026, 3, 4, hour, tzinfo=UTC)) == expected
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "closed"),
+    [
+        ("30 6 * * 1-5", "10 22 * * *", "2026-01-10T12:00:00"),  # the window of Friday ended in the evening
+        ("0 8 1 * *", "0 20 * * *", "2026-01-15T12:00:00"),
+        ("0 8 * * 1-5", "0 12,18 * * *", "2026-01-05T13:00:00"),
+    ],
+)
+def test_a_window_stays_closed_after_its_end(start, end, closed):
+    """Although the end comes again before the next start: KEDA issue 4677."""
+    assert value(window(start=start, end=end, timezone="UTC"), datetime.fromisoformat(closed).replace(tzinfo=UTC)) == 0
+
+
+@pytest.mark.parametrize("now", ["2026-01-05T07:59:59", "2026-01-05T08:00:00", "2026-01-05T08:00:59"])
+def test_a_window_that_starts_as_another_ends_is_open(now):
+    daily = window(start="0 8 * * *", end="0 8 * * 1", timezone="UTC")
+    assert value(daily, datetime.fromisoformat(now).replace(tzinfo=UTC)) == 10
+
+
 def test_a_window_over_the_missing_hour_lasts_an_hour_less():
     """On 2026-03-29 the clocks of Berlin go from 02:00 to 03:00, which is 01:00 UTC."""
     night = window(start="0 1 * * *", end="0 4 * * *")
@@ -57,7 +76,10 @@ def test_a_window_over_the_missing_hour_lasts_an_hour_less():
         ({"timezone": "Europe/Atlantis"}, "timezone: there is no 'Europe/Atlantis'"),
         ({"timezone": "../etc/passwd"}, "timezone: there is no"),
         ({"start": "every day"}, "start: 'every day' is not a schedule"),
+        ({"start": "0 0 8 * * 1-5"}, "start: '0 0 8 * * 1-5' is not a schedule"),
+        ({"end": "0  8 * * 1-5"}, "end: '0  8 * * 1-5' is the start as well"),
         ({"end": "0 0 30 2 *"}, "end: '0 0 30 2 *' is not a schedule"),
+        ({"start": "0 8 * * 1" + ",1" * 100}, "is not text with max_length 200"),
         ({"replicas": -1}, "replicas: -1 is not a whole number >= 0"),
         ({"replica": 1}, "replica: unknown field; did you mean 'replicas'?"),
     ],
