@@ -6,7 +6,18 @@ import struct
 import msgspec
 import pytest
 from support import stream_client
-from support.stream_client import QUERY, SUBSCRIBE, UNSUBSCRIBE, answered, chunk, node, serving
+from support.stream_client import (
+    METADATA,
+    OPEN,
+    PARTITIONS,
+    QUERY,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    answered,
+    chunk,
+    node,
+    serving,
+)
 
 from hpad import testing
 from hpad.adapter import AdapterError, Member
@@ -166,6 +177,16 @@ async def test_each_stream_is_read_from_its_leader(source):
     )
 
 
+def listed(key: int, request: bytes, count: int) -> bytes:
+    return answered(key, request, struct.pack(">I", count) + bytes(4 * count))
+
+
+def many_partitions(key: int, request: bytes) -> list[bytes]:
+    if key == METADATA:  # it knows no stream
+        return [stream_client.frame(key | stream_client.ANSWER, request[:4] + bytes(8))]
+    return [answered(key, request, struct.pack(">I", 1001) + bytes(2002))] if key == PARTITIONS else []
+
+
 @pytest.mark.parametrize(
     ("answers", "error"),
     [
@@ -175,6 +196,9 @@ async def test_each_stream_is_read_from_its_leader(source):
         (lambda key, content: [answered(key, b"\0\0\0\7")] if key == QUERY else [], "an answer to request 7, not"),
         (lambda key, content: [answered(key, content)] if key == QUERY else [], "an answer that ends too early"),
         (lambda key, content: [b"\xff" * 100] if key == QUERY else [], "a frame of 4294967295 bytes"),
+        (lambda key, _: [stream_client.frame(0x17, b"") * 256] if key == QUERY else [], "more than 256 frames before"),
+        (lambda key, content: [listed(key, content, 10_001)] if key == OPEN else [], "an array of 10001 elements"),
+        (many_partitions, "an array of 1001 elements in 2002 bytes (at most 1000)"),
         (lambda key, _: [stream_client.frame(0x16, b"\0\0\0\1\0\1" + stream_client.text("stop"))], "closed the"),
     ],
 )

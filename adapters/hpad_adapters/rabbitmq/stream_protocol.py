@@ -45,6 +45,10 @@ _VERSION = 1
 _SUBSCRIPTION = 1
 _MOST_BYTES = 1 << 20
 """Of a frame without messages."""
+_MOST_FRAMES = 256
+"""Chunks, heartbeats and notices before an answer: credits are fewer."""
+_MOST_ELEMENTS, _MOST_PARTITIONS = 10_000, 1_000
+"""Of an array, and of a super stream, whose workers are searched in a time that grows with the square."""
 _PIECE = 1 << 16
 _CLOSE_SECONDS = 1.0
 _SIZE = struct.Struct(">I")
@@ -116,8 +120,7 @@ class StreamConnection:
         found: dict[str, NodeAddress | int] = {}
         for _ in range(fields.count()):
             name, code, leader = fields.text(), fields.short(), fields.short()
-            for _ in range(fields.count()):
-                fields.short()
+            fields.skip(2 * fields.long())
             found[name] = nodes.get(leader, NO_NODE) if code == OK else code
         return found
 
@@ -129,7 +132,7 @@ class StreamConnection:
             if error.code == ABSENT:
                 return []
             raise
-        return [fields.text() for _ in range(fields.count())]
+        return [fields.text() for _ in range(fields.count(_MOST_PARTITIONS))]
 
     async def stored(self, stream: str, group: str) -> int | None:
         """Returns the offset that the consumers of this name have stored, None if they have stored none."""
@@ -190,7 +193,7 @@ class StreamConnection:
 
     async def _frame(self, wanted: int) -> bytes:
         """Returns the content of the next frame of this key. Chunks are noted, and other frames left out."""
-        while True:
+        for _ in range(_MOST_FRAMES):
             (size,) = _SIZE.unpack(await self._reader.readexactly(_SIZE.size))
             key, _ = _HEAD.unpack(await self._reader.readexactly(_HEAD.size))
             left = size - _HEAD.size
@@ -204,6 +207,7 @@ class StreamConnection:
                 return content
             if key == _CLOSE:
                 raise ConnectionError(f"closed the connection: {_reason(content)}")
+        raise ValueError(f"more than {_MOST_FRAMES} frames before an answer")
 
     async def _note_chunk(self, left: int) -> None:
         if not _CHUNK.size <= left <= self._most:
@@ -234,12 +238,15 @@ class _Fields:
     def wide(self) -> int:
         return self._number(8)
 
-    def count(self) -> int:
+    def count(self, most: int = _MOST_ELEMENTS) -> int:
         """The length of an array, of which each element takes two bytes or more."""
         number = self.long()
-        if number > self.left // 2:
-            raise ValueError(f"an array of {number} elements")
+        if number > min(most, self.left // 2):
+            raise ValueError(f"an array of {number} elements in {self.left} bytes (at most {most})")
         return number
+
+    def skip(self, size: int) -> None:
+        self._taken(size)
 
     def text(self) -> str:
         return self._taken(self.short()).decode()
