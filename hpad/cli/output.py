@@ -4,8 +4,10 @@ Texts of metric sources, API servers and files pass through `hpad.api.text.harml
 """
 
 import argparse
+import io
 import json
 import math
+import os
 import shutil
 import sys
 from bisect import bisect_left
@@ -73,13 +75,25 @@ class EscapingStream:
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """Escapes control characters in standard output and standard error within the block."""
-    before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (stream and cast(TextIO, EscapingStream(stream)) for stream in before)
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = before
+    """Escapes control characters in standard output and standard error within the block; both are UTF-8.
+
+    A locale with another encoding has no characters for graphs, and programs read JSON and manifests as UTF-8. A stream
+    that the caller closed is empty, or takes any text.
+    """
+    before = sys.stdin, sys.stdout, sys.stderr
+    with open(os.devnull, "r+", encoding="utf-8") as nothing:
+        sys.stdin = before[0] or nothing
+        sys.stdout, sys.stderr = (cast(TextIO, EscapingStream(_as_utf8(stream or nothing))) for stream in before[1:])
+        try:
+            yield
+        finally:
+            sys.stdin, sys.stdout, sys.stderr = before
+
+
+def _as_utf8(stream: TextIO) -> TextIO:
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    return stream
 
 
 def raw(stream: TextIO) -> TextIO:

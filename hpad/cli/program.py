@@ -18,6 +18,8 @@ _INTERRUPTED: Final = 130  # 128 and the number of the signal, as shells report 
 _BROKEN_PIPE: Final = 141  # SIGPIPE
 
 
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
+"""What Python makes of bytes in arguments that are not UTF-8."""
 _EXAMPLES: Final = "examples:"
 _REMOVED: Final = {
     ("hpad sources", "history"): "was removed: paste the query that `hpad sources test` shows into Prometheus",
@@ -123,6 +125,9 @@ class CommandParser(argparse.ArgumentParser):
 
         argparse gives a list only the arguments up to the first option, unless all options are parsed first.
         """
+        broken = next((each for each in args or () if not each.isascii() and _SURROGATES.search(each)), None)
+        if broken is not None:
+            self.error(f"argument {shown(broken)} is not UTF-8")
         lists = any(action.nargs in ("*", "+", "?") for action in self._get_positional_actions())
         if not lists or self._splits or "--" in (args or ()):
             return super().parse_known_args(args, namespace)
@@ -153,8 +158,7 @@ def _run(program: str, parse: Callable[[], argparse.Namespace]) -> int:
     try:
         args = parse()
         status: int = args.run(args)
-        if sys.stdout is not None:  # None if the caller closed it
-            sys.stdout.flush()  # here, since the interpreter would report a full disk with a traceback
+        sys.stdout.flush()  # here, since the interpreter would report a full disk with a traceback
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:

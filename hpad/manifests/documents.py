@@ -126,6 +126,8 @@ def _yaml(text: str, file: str) -> Iterator[Document]:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         reason = ", ".join(part for part in (error.problem, error.context) if part)
+        if any("{{" in each for each in text.splitlines()[line - 1 : line]):
+            reason = "it is a template: name a file with what it renders to, as `helm template` prints it"
         yield broken(file, line, f"not valid YAML: {reason} (line {line}, column {column})")
     except yaml_reader.TooManyNodes as error:
         yield broken(file, 1, str(error))

@@ -1,6 +1,7 @@
 """The command line as a whole."""
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -230,9 +231,33 @@ def test_a_full_disk_under_the_output_prints_one_line(arguments: list[str]) -> N
     assert (ended.returncode, ended.stderr) == (1, "hpad: the output cannot be written: No space left on device\n")
 
 
-def test_standard_output_may_be_closed() -> None:
+@pytest.mark.parametrize(
+    ("closed", "arguments", "expected"),
+    [
+        (">&-", ["adapters"], (0, "", "")),
+        ("2>&-", ["replay", "absent"], (2, "", "")),
+        ("<&-", ["check", "-"], (1, "<stdin>:1: has no document: it is empty, or a list without items\n", "")),
+    ],
+)
+def test_standard_streams_may_be_closed(closed: str, arguments: list[str], expected: tuple[int, str, str]) -> None:
     """As in `hpad check FILE >&-`, where only the exit status is used."""
-    ended = subprocess.run(
-        ["sh", "-c", 'exec "$@" >&-', "sh", *HPAD, "version"], stderr=subprocess.PIPE, text=True, check=False
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    called = ["sh", "-c", f'exec "$@" {closed}', "sh", *HPAD, *arguments]
+    ended = subprocess.run(called, capture_output=True, text=True, check=False)
+    out = ended.stdout.removesuffix("1 document checked, 1 with errors\n")
+    assert (ended.returncode, out, ended.stderr) == expected
+
+
+def test_output_is_utf_8_in_any_locale() -> None:
+    """A locale with another encoding has no characters for graphs, and kubectl reads manifests as UTF-8."""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    called = [*HPAD, "adapters", "describe", "rabbitmq"]
+    ended = subprocess.run(called, capture_output=True, env=environment, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert not ended.stdout.decode("utf-8").isascii()
+
+
+def test_an_argument_that_is_not_utf_8_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["check", "a\udcff.yaml"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("hpad: argument 'a�.yaml' is not UTF-8\n")

@@ -79,6 +79,12 @@ def test_the_error_for_invalid_yaml_has_the_place(text: str, line: int) -> None:
     assert (found[-1].line, f"line {line}, column " in fault.text) == (line, True), fault.text
 
 
+@pytest.mark.parametrize("text", ["{{- if .Values.on }}\na: 1\n{{- end }}\n", "a: {{ .Values.a }}\n"])
+def test_a_template_of_helm_is_named_as_one(text: str) -> None:
+    [found] = parse(text)
+    assert found.faults[0].text.startswith("not valid YAML: it is a template: name a file with what it renders to")
+
+
 def test_documents_before_a_broken_one_are_read() -> None:
     found = parse("a: 1\n---\nb: [\n")
     assert [each.parsed for each in found] == [True, False]
