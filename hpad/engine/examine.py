@@ -104,6 +104,10 @@ def examine(view: View) -> Verdict:
     if current == 0:
         if not (view.scaled_to_zero and (spec.min_replicas != 0 or spec.has_object_or_external)):
             return _DISABLED_BY_GATE if view.scale_to_zero_disabled else _disabled(view.zero_stays)
+        # A window that has opened wakes the target whatever its metrics say, or cannot say. For a minimum of the spec
+        # that was raised meanwhile Kubernetes asks the metrics first.
+        if (low := view.bounds.low) > spec.min_replicas:
+            return Clamp(low, BELOW_MINIMUM, scheduled=True)
     elif current > (bounds := view.bounds).high:
         scheduled = bounds.high != spec.max_replicas
         return Clamp(bounds.high, _ABOVE, scheduled)

@@ -280,6 +280,16 @@ def test_a_decision_uses_the_bounds_of_its_time() -> None:
     assert datetime(2026, 1, 1, 12, tzinfo=UTC) == START
 
 
+def test_the_outlook_names_the_schedule_whose_bound_holds_the_count() -> None:
+    """An edit of minReplicas or maxReplicas would change nothing."""
+    web = Workload(QUEUE, replicas=8, high=10, behavior=None, annotations={SCHEDULE: "* * * * * for 1h: min=6, max=8"})
+    web.reconcile(series(300))
+    assert "30 wanted by queue, but the maximum is 8 by its schedule" in [each.text for each in web.outlook]
+    web = Workload(QUEUE, replicas=6, behavior=None, annotations={SCHEDULE: "* * * * * for 1h: min=6"})
+    web.reconcile(series(60))
+    assert "cannot shrink: the minimum is 6 by its schedule" in [each.text for each in web.outlook]
+
+
 def test_the_outlook_names_the_next_bounds_and_what_they_do_to_the_count() -> None:
     window = "10 12 1 1 * for 5m: min=6, max=8"
     web = Workload(QUEUE, replicas=3, high=10, behavior=None, annotations={SCHEDULE: window})
