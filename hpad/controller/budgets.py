@@ -25,7 +25,7 @@ from hpad.engine.annotations import AnnotationReader
 from hpad.engine.budget import REPLICA, REPLICAS, BudgetMember, Shares
 from hpad.engine.settle import Outcome
 from hpad.engine.turn import AskBudget, Reconcile
-from hpad.engine.view import DRY_RUN, View
+from hpad.engine.view import ABSENT, DRY_RUN, View
 from hpad.kube import errors
 from hpad.kube.cluster import Cluster
 from hpad.settings.hpas import SharedBudget
@@ -152,11 +152,16 @@ class Budgets:
             known.cost = share.millicores([template])
 
     def note(self, done: Reconcile) -> None:
-        """Notes a turn: the busy pods that a scale-down has kept, which no budget takes, and the count of a shadow."""
-        known, decision = self._sharers.get(done.view.key), done.decision
+        """Notes a turn: the busy pods that a scale-down has kept, which no budget takes, and the count of a shadow.
+
+        A target that does not exist has nothing and wants nothing.
+        """
+        known, decision, failure = self._sharers.get(done.view.key), done.decision, done.view.scale_error
         if known is None:
             return
         known.met = True
+        if failure is not None and failure.reason == ABSENT:
+            known.seen, known.member = 0, BudgetMember(str(known.key), known.priority, 0, 0, 0, known.cost)
         if known.member is None:
             return
         if decision.spared is not None and decision.spared.held:

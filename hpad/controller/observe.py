@@ -28,6 +28,7 @@ from hpad.engine.examine import Proceed, Verdict
 from hpad.engine.history import NOTHING, Memory, PendingRescale, Validity, assessed
 from hpad.engine.spec import VALUE, CompiledMetric, compiled_spec
 from hpad.engine.view import (
+    ABSENT,
     BUILT_IN,
     HPA,
     HPAD,
@@ -316,4 +317,6 @@ def _scale_error(error: errors.ApiError) -> ScaleError:
         return ScaleError(error.message, STALE)
     if error.reason == TOO_LARGE:
         return ScaleError(error.message, TOO_LARGE)
+    if error.not_found and not error.no_resource:
+        return ScaleError(error.message, ABSENT)
     return ScaleError(error.message, NO_MATCH if error.reason == "NoMatch" else READ_FAILED)

@@ -209,6 +209,7 @@ def yields_to(competitors: tuple[Competitor, ...]) -> Withheld | None:
 
 
 READ_FAILED: Final = "ReadFailed"
+ABSENT: Final = "Absent"
 NO_MATCH: Final = "NoMatch"
 STALE: Final = "Stale"
 TOO_LARGE: Final = "TooLarge"
@@ -217,8 +218,9 @@ TOO_LARGE: Final = "TooLarge"
 class ScaleError(msgspec.Struct, frozen=True, gc=False):
     """Why the scale of the target is unknown.
 
-    `reason` is READ_FAILED, NO_MATCH (the API server has no resource of the target's kind), STALE (the scale was not
-    read, because a cache of the cluster is out of date) or TOO_LARGE (its pods are too many to be compared).
+    `reason` is READ_FAILED, ABSENT (the target does not exist), NO_MATCH (the API server has no resource of its kind),
+    STALE (the scale was not read, because a cache of the cluster is out of date) or TOO_LARGE (its pods are too many to
+    be compared).
     """
 
     message: str

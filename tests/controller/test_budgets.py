@@ -135,6 +135,26 @@ async def test_at_the_start_a_target_that_does_not_exist_is_waited_for_in_one_pe
 
 
 @in_virtual_time
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_target_that_does_not_exist_any_more_takes_nothing_of_the_budget(restarted: bool) -> None:
+    world = World(sharing("a"), sharing("lost"))
+    world.wants(a=1, lost=15)
+    async with running(world):
+        await asyncio.sleep(61)
+        assert world.cluster.scales == {"a": 1, "lost": 15}
+        del world.cluster.scales["lost"]
+        if restarted:  # then only the status says what it had
+            world.reconciler.budgets.clear()
+            world.controller.take_over()
+        world.wants(a=20)
+        await asyncio.sleep(61)
+        assert world.cluster.scales == {"a": 20}
+        world.has(lost=3)  # made again: the sum is above the budget until the other one has shrunk
+        await asyncio.sleep(31)
+    assert world.cluster.scales == {"a": 12, "lost": 8}
+
+
+@in_virtual_time
 async def test_at_the_start_none_waits_while_there_is_enough_for_all() -> None:
     world = World(sharing("a", maxReplicas=12), sharing("b", maxReplicas=8))
     world.wants(a=12, b=1)
