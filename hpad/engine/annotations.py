@@ -284,7 +284,7 @@ def _unknown(own: _Own) -> list[Problem]:
 def _advice(name: str, kind: str) -> str:
     known = [annotation.removeprefix(PREFIX) for annotation in ANNOTATIONS]
     prefix = "" if kind == AUTOSCALER else PREFIX
-    close = difflib.get_close_matches(name.removeprefix(PREFIX), known, n=1)
+    close = difflib.get_close_matches(name.removeprefix(PREFIX).removeprefix(PREFIX), known, n=1)
     if close:
         return f'; did you mean "{prefix}{close[0]}"?'
     return f"; there are {', '.join([f'{prefix}{each}' for each in known])}"

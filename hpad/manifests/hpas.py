@@ -61,6 +61,9 @@ def load(document: Document, *, namespace: str = DEFAULT_NAMESPACE, scale_to_zer
         hpa = v2.with_minimum_and_metrics(msgspec.structs.replace(hpa, metadata=metadata))
         filled = v2.defaulted(hpa)
         validated = hpa if reading.version in _WITHOUT_BEHAVIOR_DEFAULTS else filled
+        if hpa.kind == AUTOSCALER:  # its options stand among the annotations, and the API server takes any name there
+            own = (document.value.get("metadata") or {}).get("annotations")
+            validated = msgspec.structs.replace(validated, metadata=msgspec.structs.replace(metadata, annotations=own))
         # An API server takes 0 in an Autoscaler; the feature gate of hpad decides what it means.
         takes_zero = scale_to_zero or hpa.kind == AUTOSCALER
         errors.extend(validation.validate(validated, scale_to_zero=takes_zero))

@@ -199,12 +199,13 @@ def test_each_invalid_annotation_is_named_by_the_condition_and_the_default_holds
 
 
 def test_errors_in_options_of_an_autoscaler_name_the_options():
-    metadata = {"name": "web", "annotations": {"hpad.io/mod": "shadow", FALLBACK: "never"}}
+    metadata = {"name": "web", "annotations": {"hpad.io/mod": "shadow", FALLBACK: "never", "hpad.io/hpad.io/spare": ""}}
     plain = from_builtins({"metadata": metadata, "spec": {"metrics": [A]}})
     own = annotations.PLAIN.of(msgspec.structs.replace(plain, kind=AUTOSCALER))
     assert own.error is not None
     assert "spec.options.fallback: " in own.error
     assert 'spec.options.mod: there is no such option; did you mean "mode"?' in own.error
+    assert 'spec.options.hpad.io/spare: there is no such option; did you mean "spare"?' in own.error
     assert 'annotation hpad.io/mod: there is no such annotation; did you mean "hpad.io/mode"?' in (
         annotations.PLAIN.of(plain).error or ""
     )
