@@ -47,10 +47,11 @@ the bounds:
 Of several open windows the largest minimum and the smallest maximum hold, together with those of the spec: a window
 raises the minimum and lowers the maximum, and never goes beyond `maxReplicas`. A minimum above the maximum is lowered
 to it. The bounds change with the first reconcile after the start or the end, which sets the count to the nearer bound
-as for `minReplicas` and `maxReplicas`. The length is elapsed time, also where clocks change in the window; a start that
-the clocks skip comes at the next time that exists, and one that they show twice counts once. While a window is open the
-HPA has the condition `ScheduleActive`. `hpad explain` names the windows and their ends, and says when the bounds change
-next. In the section `hpas` of the configuration the windows may also be a list.
+as for `minReplicas` and `maxReplicas`; a minimum also wakes a target that sleeps at zero. The length is elapsed time,
+also where clocks change in the window; a start that the clocks skip comes at the next time that exists, and one that
+they show twice counts once. While a window is open the HPA has the condition `ScheduleActive`. `hpad explain` names the
+windows and their ends, and says when the bounds change next. In the section `hpas` of the configuration the windows may
+also be a list.
 
 [`config/hpas/office-hours.yaml`](../../config/hpas/office-hours.yaml) is an example.
 """

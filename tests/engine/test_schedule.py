@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from support import environment
 from support.engine import START, Workload, external, series
 
+from hpad.api.sample import AdapterError, Sample
 from hpad.engine import controls, schedule
-from hpad.engine.conditions import SCHEDULE_ACTIVE, find
+from hpad.engine.conditions import SCALED_TO_ZERO, SCHEDULE_ACTIVE, TRUE, find
 from hpad.engine.outlook.types import Outlook
 from hpad.engine.schedule import Bounds
+from hpad.engine.view import Gates
 
 SCHEDULE = "hpad.io/schedule"
 QUEUE = external("orders", averageValue="10")
@@ -333,6 +335,26 @@ def test_a_bound_of_the_spec_is_not_called_one_of_the_schedule(
     window = {SCHEDULE: f"0 12 * * * for 1h: {bound}"}
     web = Workload(QUEUE, replicas=replicas, low=2, high=10, behavior=None, annotations=window)
     assert str(web.reconcile(series(length))).endswith(text)
+
+
+@pytest.mark.parametrize("answer", [series(0), series(80), AdapterError("down")])
+def test_a_minimum_wakes_a_sleeping_target_whatever_its_metrics_say(answer: Sample | AdapterError) -> None:
+    window = {SCHEDULE: "5 12 * * * for 5m: min=3"}
+    gates = Gates(HPAScaleToZero=True)
+    web = Workload(QUEUE, replicas=1, low=0, annotations=window, gates=gates, downscale_stabilization=timedelta(0))
+    web.reconcile(series(0))
+    assert web.reconcile(series(0), after=299).desired == 0
+    assert str(web.reconcile(after=1)) == "scale web from 0 to 3: the minimum is 3 by its schedule"
+    web.reconcile(answer, after=15)
+    assert web.replicas >= 3
+    assert web.reconcile(series(0), after=300).scale_to == 0
+    assert web.condition(SCALED_TO_ZERO).status == TRUE
+
+
+def test_a_minimum_leaves_a_target_alone_that_was_stopped_by_hand() -> None:
+    window = {SCHEDULE: "0 12 * * * for 5m: min=3"}
+    web = Workload(QUEUE, replicas=0, low=0, annotations=window, gates=Gates(HPAScaleToZero=True))
+    assert web.reconcile().scale_to is None
 
 
 def test_a_count_above_the_ceiling_is_lowered_without_metrics() -> None:

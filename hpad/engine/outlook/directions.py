@@ -116,13 +116,14 @@ def failing(state: Next) -> list[Proposal]:
 
 
 def _block(state: Next, recommended: int) -> str:
-    holder, up = after.holder(state, recommended), state.total(recommended) > state.count
+    spec, holder, up = state.view.spec, after.holder(state, recommended), state.total(recommended) > state.count
     low, high = state.bounded.limits
     if holder == MAXIMUM:
-        return f"maxReplicas is {high}"
+        return f"maxReplicas is {high}" if high == spec.max_replicas else f"the maximum is {high} by its schedule"
     if holder == MINIMUM:
-        by_gate = state.bounded.scale_to_zero_disabled and low == 1
-        return WITHOUT_ZERO if by_gate else f"minReplicas is {low}"
+        if state.bounded.scale_to_zero_disabled and low == 1:
+            return WITHOUT_ZERO
+        return f"minReplicas is {low}" if low == spec.min_replicas else f"the minimum is {low} by its schedule"
     if holder == LAST_REPLICA:
         return "the last replica stays until all metrics can be read"
     rules = state.rules(up=up)
