@@ -220,7 +220,7 @@ def _seconds(retry_after: str, now: datetime) -> float:
         return min(float(retry_after[:9]), LONGEST_PAUSE)
     try:
         at = email.utils.parsedate_to_datetime(retry_after)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return 0.0
     at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
     return min(max(0.0, (at - now).total_seconds()), LONGEST_PAUSE)

@@ -170,6 +170,14 @@ async def test_the_pause_that_a_server_asks_for_is_kept_up_to_a_bound(post: Post
     assert post.clock.slept == [42, senders.LONGEST_PAUSE]
 
 
+async def test_a_pause_that_is_none_is_as_long_as_without_one(post: Post) -> None:
+    async with post.running(post.settings()):
+        post.statuses, post.headers = [429], {"Retry-After": f"Thu, 01 Jan {10**20} 00:00:00 GMT"}
+        post.rescale()
+        await post.counted(sent=1)
+    assert post.clock.slept == [senders.PAUSES[0]]
+
+
 @pytest.mark.parametrize("status", [301, 302, 307, 308, 400, 401, 403, 404, 410])
 async def test_redirects_and_refusals_are_final(post: Post, status: int) -> None:
     async with post.running(post.settings()):
