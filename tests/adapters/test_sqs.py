@@ -276,6 +276,19 @@ async def test_each_fault_has_its_own_error(stub: http_stub.Stub, body: object, 
     assert len(stub.requests) == 1  # no retry: that is hpad's own
 
 
+async def test_no_redirect_is_followed_and_no_cookie_is_kept(stub: http_stub.Stub) -> None:
+    stub.answers(number(), status=307, Location="http://localhost:1/")
+    (answer,) = await ask(stub.url, MINE, **BY_URL)
+    assert message(answer).endswith("a redirect (307), which is not followed: write the final address")
+    stub.answers(number(), **{"Set-Cookie": "a=b; Path=/"})
+    async with testing.context("sqs") as context:
+        adapter = Sqs(settings(stub.url.replace("127.0.0.1", "localhost"), **BY_URL), context)
+        for _ in range(2):
+            assert values(await adapter.answer([MINE])) == [5000]
+        await adapter.aclose()
+    assert "Cookie" not in stub.requests[-1].headers
+
+
 async def test_a_new_client_after_a_failure_reads_rotated_keys(stub: http_stub.Stub, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("old")

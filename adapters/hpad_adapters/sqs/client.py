@@ -5,6 +5,7 @@ import contextlib
 import functools
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -47,7 +48,12 @@ class _Response(AioAWSResponse):
 
 
 class _Http(AIOHTTPSession):
-    """Bounds responses, which the library reads whole."""
+    """Bounds responses, which the library reads whole, follows no redirect and keeps no cookie, as `Exchange` does."""
+
+    async def _get_session(self, proxy_url: Any) -> Any:
+        session = await super()._get_session(proxy_url)
+        session.cookie_jar.clear()
+        return SimpleNamespace(request=functools.partial(session.request, allow_redirects=False))
 
     async def send(self, request: Any) -> Any:
         # A streamed response is one that `send` does not read.
@@ -203,6 +209,9 @@ def _is_count(text: object) -> bool:
 def _mapped(what: str, error: Exception) -> AdapterError:
     """Returns the error of the library in the words of hpad. A URL in its text holds no credentials."""
     if isinstance(error, exceptions.ClientError):
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if 300 <= status < 400:
+            return AdapterError(f"SQS: {what}: a redirect ({status}), which is not followed: write the final address")
         fault = error.response.get("Error", {})
         code, text = str(fault.get("Code", "")), str(fault.get("Message", ""))
         blame: Any = "spec" if code.endswith(_NO_QUEUE) else "source"
