@@ -286,7 +286,7 @@ def test_the_outlook_names_the_schedule_whose_bound_holds_the_count() -> None:
     """An edit of minReplicas or maxReplicas would change nothing."""
     web = Workload(QUEUE, replicas=8, high=10, behavior=None, annotations={SCHEDULE: "* * * * * for 1h: min=6, max=8"})
     web.reconcile(series(300))
-    assert "30 wanted by queue, but the maximum is 8 by its schedule" in [each.text for each in web.outlook]
+    assert "30 wanted by orders, but the maximum is 8 by its schedule" in [each.text for each in web.outlook]
     web = Workload(QUEUE, replicas=6, behavior=None, annotations={SCHEDULE: "* * * * * for 1h: min=6"})
     web.reconcile(series(60))
     assert "cannot shrink: the minimum is 6 by its schedule" in [each.text for each in web.outlook]
