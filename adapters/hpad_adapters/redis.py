@@ -105,7 +105,7 @@ class Redis:
             raise AdapterError(f'the key "{name}" is not one of the keys that the configuration allows', "spec")
         key = self._settings.keys.get(name, name)
         counts = [_COUNTS[query.name]]
-        if query.name in _OF_A_GROUP and self._settings.missing_group == "all":
+        if query.name == LAG:
             counts.append(_COUNTS[STREAM])
         return RedisRequest(key, (("TYPE", key), *((command, key) for command in counts)))
 
@@ -149,14 +149,17 @@ class Redis:
         return ExternalSample((count * 1000,), self._clock.now())
 
     def _of_group(self, query: Query, groups: Sequence[Reply], length: Sequence[Reply]) -> Reply | AdapterError:
-        """Returns the field of a group. `length`: of the stream, if all its entries wait for a group that is absent."""
+        """Returns the field of a group. `length`: of the stream, for its lag."""
         group = _group(query, groups)
-        if group is not None:
-            count = group.get(_OF_A_GROUP[query.name])
-            return self._error(_unknown(query, group)) if count is None else count
-        if not length:
+        if group is None and self._settings.missing_group == "error":
             return self._error(f'there is no consumer group for "{query.selector}" (missing_group)', "spec")
-        return length[0] if query.name == LAG else 0
+        if group is None:
+            return length[0] if length else 0
+        count = group.get(_OF_A_GROUP[query.name])
+        if count is None:
+            return self._error(_unknown(query, group))
+        # Redis 7 counts entries on, that were trimmed or deleted before the group got them (issues 13337 and 13957).
+        return min([count, *(each for each in length if isinstance(each, int))]) if isinstance(count, int) else count
 
     def _error(self, text: str, blame: str = "source") -> AdapterError:
         """Returns why one metric has no value: the server works."""

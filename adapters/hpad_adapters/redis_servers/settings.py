@@ -130,5 +130,8 @@ class RedisServers(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
 def _url_error(url: str) -> str:
     if error := url_error(url, ("redis", "rediss"), EXAMPLE):
         return error
-    database = urllib.parse.urlsplit(url).path.strip("/") or "0"
+    parts = urllib.parse.urlsplit(url)
+    if parts.query or parts.fragment:
+        return "ends in a query or fragment: write the database as the path, and all else as settings of their own"
+    database = parts.path.strip("/") or "0"
     return "" if database.isdecimal() else f'the path is not the number of a database, as in "{EXAMPLE}"'
