@@ -2,6 +2,7 @@
 
 import fnmatch
 import re
+import urllib.parse
 from typing import Annotated, Literal
 
 import msgspec
@@ -77,6 +78,14 @@ class RabbitMQBroker(RabbitMQSettings, frozen=True, forbid_unknown_fields=True, 
     __doc__ = RabbitMQSettings.__doc__
 
 
+def _url_error(url: str) -> str:
+    if error := url_error(url, ("amqp", "amqps"), _AMQP):
+        return error
+    parts = urllib.parse.urlsplit(url)
+    behind = parts.path or parts.query or parts.fragment
+    return "ends in a path, query or fragment; write scheme, host and port only, and the vhost as vhost" if behind else ""
+
+
 class WorkersSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How the workers of a Celery application are asked what they hold, over their broker.
 
@@ -101,7 +110,7 @@ class WorkersSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw
     timeout: str = "500ms"
 
     def __post_init__(self) -> None:
-        errors = [f"url: {error}" for node in self.nodes if (error := url_error(node, ("amqp", "amqps"), _AMQP))]
+        errors = [f"url: {error}" for node in self.nodes if (error := _url_error(node))]
         errors += [secret_error(self, "password"), self.tls_options.error]
         errors += ["" if self.exchange else 'exchange: is empty: Celery\'s own is "celery"']
         try:
