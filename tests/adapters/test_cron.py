@@ -62,6 +62,11 @@ def test_a_window_that_starts_as_another_ends_is_open(now):
     assert value(daily, datetime.fromisoformat(now).replace(tzinfo=UTC)) == 10
 
 
+def test_a_constant_has_one_value_inside_and_outside():
+    constant = window(start="0 0 * * *", end="0 0 * * *", otherwise=10)
+    assert value(constant, datetime(2026, 1, 5, tzinfo=UTC)) == 10
+
+
 def test_a_window_over_the_missing_hour_lasts_an_hour_less():
     """On 2026-03-29 the clocks of Berlin go from 02:00 to 03:00, which is 01:00 UTC."""
     night = window(start="0 1 * * *", end="0 4 * * *")

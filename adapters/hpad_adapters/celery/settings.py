@@ -82,8 +82,9 @@ def _url_error(url: str) -> str:
     if error := url_error(url, ("amqp", "amqps"), _AMQP):
         return error
     parts = urllib.parse.urlsplit(url)
-    behind = parts.path or parts.query or parts.fragment
-    return "ends in a path, query or fragment; write scheme, host and port only, and the vhost as vhost" if behind else ""
+    if parts.path or parts.query or parts.fragment:
+        return "ends in a path, query or fragment; write scheme, host and port only, and the vhost as vhost"
+    return ""
 
 
 class WorkersSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
