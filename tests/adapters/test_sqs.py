@@ -180,6 +180,30 @@ BY_URL = {"metrics": {"mine": {"queue": f"https://sqs.example.com/{ACCOUNT}/jobs
 MINE = testing.external("mine")
 
 
+def role_keys(expiration: str) -> web.Response:
+    fields = {"AccessKeyId": "ASIAROLE", "SecretAccessKey": "x", "SessionToken": "y", "Expiration": expiration}
+    text = "".join(f"<{name}>{value}</{name}>" for name, value in fields.items())
+    result = f"<AssumeRoleResult><Credentials>{text}</Credentials></AssumeRoleResult>"
+    return web.Response(text=f"<AssumeRoleResponse>{result}</AssumeRoleResponse>", content_type="text/xml")
+
+
+async def test_keys_of_a_role_whose_end_is_none_stop_no_later_sign_in(stub: http_stub.Stub) -> None:
+    ends = iter(["2026-01-01T00:00:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+
+    async def handle(_: web.BaseRequest) -> web.StreamResponse:
+        return role_keys(next(ends)) if stub.forms[-1].get("Action") == "AssumeRole" else web.json_response(number())
+
+    stub.handler = handle
+    async with testing.context("sqs") as context:
+        adapter = Sqs(settings(stub.url, role_arn=ROLE, **BY_URL), context)
+        with pytest.raises(AdapterError, match="the answer is not one of SQS"):
+            await adapter.answer([MINE])
+        for _ in range(3):
+            assert values(await adapter.answer([MINE])) == [5000]
+        await adapter.aclose()
+    assert not list(ends)
+
+
 async def test_the_keys_of_a_role_are_fetched_and_used(stub: http_stub.Stub, tmp_path: Path) -> None:
     used: list[str] = []
     expires = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
@@ -188,15 +212,7 @@ async def test_the_keys_of_a_role_are_fetched_and_used(stub: http_stub.Stub, tmp
         used.append(request.headers["Authorization"].partition("Credential=")[2].partition("/")[0])
         if stub.forms[-1].get("Action") != "AssumeRole":
             return web.json_response(number())
-        fields = {
-            "AccessKeyId": "ASIAROLE",
-            "SecretAccessKey": "x",
-            "SessionToken": "y",
-            "Expiration": expires.isoformat(),
-        }
-        text = "".join(f"<{name}>{value}</{name}>" for name, value in fields.items())
-        result = f"<AssumeRoleResult><Credentials>{text}</Credentials></AssumeRoleResult>"
-        return web.Response(text=f"<AssumeRoleResponse>{result}</AssumeRoleResponse>", content_type="text/xml")
+        return role_keys(expires.isoformat())
 
     stub.handler = handle
     (tmp_path / "secret").write_text(f"{SECRET}\n")

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import functools
+import math
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +26,7 @@ MAX_BYTES = 1 << 20
 _SECONDS = 5
 _AT_ONCE = 16
 _MOST_URLS = 4096
-_EARLY = timedelta(minutes=5)
+_EARLY_SECONDS = 300.0
 _SESSION_NAME = "hpad"
 _NO_QUEUE = ("NonExistentQueue", "QueueDoesNotExist")
 _LONGEST_MESSAGE = 300
@@ -83,7 +84,8 @@ class SqsClient:
         self._urls: dict[str, str] = {}
         self._open: contextlib.AsyncExitStack | None = None
         self._client: Any = None
-        self._until: datetime | None = None
+        self._until = math.inf
+        """When the keys of a role are renewed, in seconds of the monotonic clock."""
         self._failed = False
         self._lock = asyncio.Lock()
 
@@ -133,8 +135,7 @@ class SqsClient:
 
     async def _current(self) -> Any:
         async with self._lock:
-            fresh = self._until is None or self._clock.now() < self._until - _EARLY
-            if self._client is not None and fresh and not self._failed:
+            if self._client is not None and self._clock.monotonic() < self._until and not self._failed:
                 return self._client
             await self.close()
             self._failed = False
@@ -188,7 +189,8 @@ class SqsClient:
         found = answer["Credentials"]
         hide(found["SecretAccessKey"])
         hide(found["SessionToken"])
-        self._until = found["Expiration"]
+        life: timedelta = found["Expiration"] - self._clock.now()
+        self._until = self._clock.monotonic() + life.total_seconds() - _EARLY_SECONDS
         return {
             "aws_access_key_id": found["AccessKeyId"],
             "aws_secret_access_key": found["SecretAccessKey"],
