@@ -54,6 +54,23 @@ async def test_all_topics_of_a_group() -> None:
     assert fetched[0].topics is None
 
 
+async def test_messages_that_retention_removes_meanwhile_give_no_lag_below_zero() -> None:
+    """The log moves on from request to request: 3 to 10, then 12 to 15."""
+    broker = Broker()
+    logs = iter([(3, 10), (12, 15)])
+
+    def moving(request: Any) -> Any:
+        if not isinstance(request, kafka_broker.OFFSETS):
+            return Broker.default(broker, request)
+        log = next(logs)
+        return ([(topic, [(n, 0, -1, log[0 if at == -2 else 1]) for n, at in each]) for topic, each in request.topics],)
+
+    broker.default = moving  # type: ignore[method-assign]
+    async with serving(broker) as address:
+        broker.answers[kafka_broker.COMMITTED] = (0, [("orders", [(0, 9, "", 0), (1, 9, "", 0)])], 0)
+        assert values(await ask(address)) == (12_000,)
+
+
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 async def test_a_user_with_a_password(mechanism: str, tmp_path: Path) -> None:
     (tmp_path / "password").write_text(f"{PASSWORD}\n")

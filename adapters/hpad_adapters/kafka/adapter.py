@@ -124,7 +124,7 @@ class Kafka:
         return self._client.Login(tls, settings.sasl, settings.username, password, token, self._trust)
 
     async def _sample(self, cluster: Any, wanted: WantedLag) -> Sample:
-        # The ends are read after the commits, so that no commit lies beyond them.
+        # The ends are read last, so that no commit and no first offset lies beyond them.
         if wanted.topics:
             topics = await cluster.topics(wanted.topics)
             leaders = self._chosen(wanted, topics)
@@ -132,8 +132,8 @@ class Kafka:
         else:
             committed = await cluster.committed(wanted.group, None)
             leaders = self._chosen(wanted, await cluster.topics({topic for topic, _ in committed}), committed)
-        ends = await cluster.offsets(leaders, self._client.LATEST)
         firsts = await cluster.offsets(leaders, self._client.EARLIEST)
+        ends = await cluster.offsets(leaders, self._client.LATEST)
         lags = {}
         for partition in leaders:
             if partition not in committed or partition not in ends or partition not in firsts:
