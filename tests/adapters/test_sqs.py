@@ -323,6 +323,35 @@ async def test_a_new_client_after_a_failure_reads_rotated_keys(stub: http_stub.S
     assert "SignatureDoesNotMatch" in message(refused)
 
 
+async def test_a_failure_breaks_off_no_call_of_others(stub: http_stub.Stub) -> None:
+    """A new client follows it, while a batch waits for a slow queue."""
+    asked, slow, other = asyncio.Event(), asyncio.Event(), testing.external("other")
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        if "slow" in await request.text():
+            asked.set()
+            await slow.wait()
+        if "denied" in await request.text():
+            return web.json_response({"__type": "#AccessDenied", "message": "not yours"}, status=403)
+        return web.json_response(number())
+
+    stub.handler = handle
+    metrics = {
+        name: {"queue": f"https://sqs.example.com/{ACCOUNT}/{name}", "counts": ["visible"]}
+        for name in ("slow", "denied", "other")
+    }
+    async with testing.context("sqs") as context:
+        adapter = Sqs(settings(stub.url, metrics=metrics), context)
+        waiting = asyncio.create_task(adapter.answer([testing.external("slow")]))
+        await asked.wait()
+        denied, *others = await adapter.answer([testing.external("denied"), other])
+        others += await adapter.answer([other])
+        slow.set()
+        assert values([*await waiting, *others]) == [5000] * 3
+        assert "AccessDenied" in message(denied)
+        await adapter.aclose()
+
+
 async def test_a_server_that_is_down_or_breaks_off_is_an_error(stub: http_stub.Stub) -> None:
     (down,) = await ask(f"http://127.0.0.1:{ports.free(1)[0]}", MINE, **BY_URL)
     assert "Could not connect" in message(down)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -75,6 +75,18 @@ class _Http(AIOHTTPSession):
         return bounded
 
 
+class _Opened:
+    """One client of the library. Batches share it, and the last one closes it once another has taken its place."""
+
+    def __init__(self) -> None:
+        self.stack = contextlib.AsyncExitStack()
+        self.client: Any = None
+        self.until = math.inf
+        """When the keys of a role are renewed, in seconds of the monotonic clock."""
+        self.users = 0
+        self.failed = False
+
+
 class SqsClient:
     """The client of one source: made when it is first needed, and again after a failure and before a role expires."""
 
@@ -82,40 +94,36 @@ class SqsClient:
         self._settings = settings
         self._clock = context.clock
         self._urls: dict[str, str] = {}
-        self._open: contextlib.AsyncExitStack | None = None
-        self._client: Any = None
-        self._until = math.inf
-        """When the keys of a role are renewed, in seconds of the monotonic clock."""
-        self._failed = False
+        self._opened: _Opened | None = None
         self._lock = asyncio.Lock()
 
     async def counts(self, queues: Iterable[str]) -> dict[str, dict[str, int] | AdapterError]:
         """Returns the attributes of each queue, or its error; raises AdapterError if there are no credentials."""
-        client = await self._current()
         limit = asyncio.Semaphore(_AT_ONCE)
+        async with self._current() as opened:
 
-        async def one(queue: str) -> dict[str, int] | AdapterError:
-            async with limit:
-                return await or_error(self._attributes(client, queue))
+            async def one(queue: str) -> dict[str, int] | AdapterError:
+                async with limit:
+                    return await or_error(self._attributes(opened, queue))
 
-        names = list(queues)
-        return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
+            names = list(queues)
+            return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
 
     async def close(self) -> None:
-        """Closes the connections."""
-        if self._open is not None:
-            await self._open.aclose()
-        self._open = self._client = None
+        """Closes the connections, once no batch uses them."""
+        opened, self._opened = self._opened, None
+        if opened is not None and not opened.users:
+            await opened.stack.aclose()
 
-    async def _attributes(self, client: Any, queue: str) -> dict[str, int]:
+    async def _attributes(self, opened: _Opened, queue: str) -> dict[str, int]:
         try:
-            url = await self._url(client, queue)
+            url = await self._url(opened.client, queue)
             names = list(ATTRIBUTES.values())
-            answer = await client.get_queue_attributes(QueueUrl=url, AttributeNames=names)
+            answer = await opened.client.get_queue_attributes(QueueUrl=url, AttributeNames=names)
         except Exception as error:  # noqa: BLE001  # the library raises many kinds, and any for a malformed response
             self._urls.pop(queue, None)
             mapped = _mapped(f"queue {shown(queue)}", error)
-            self._failed = self._failed or mapped.blame != "spec"  # a new client reads rotated credentials
+            opened.failed = opened.failed or mapped.blame != "spec"  # a new client reads rotated credentials
             raise mapped from None
         found = answer.get("Attributes") or {}
         if not isinstance(found, dict) or not all(_is_count(found.get(name)) for name in names):
@@ -133,33 +141,43 @@ class SqsClient:
             self._urls[queue] = url
         return self._urls[queue]
 
-    async def _current(self) -> Any:
+    @contextlib.asynccontextmanager
+    async def _current(self) -> AsyncIterator[_Opened]:
+        """Yields the client of the source, or a new one; raises AdapterError."""
         async with self._lock:
-            if self._client is not None and self._clock.monotonic() < self._until and not self._failed:
-                return self._client
-            await self.close()
-            self._failed = False
-            opened = contextlib.AsyncExitStack()
-            try:
-                self._client = await self._connected(opened)
-            except Exception as error:  # noqa: BLE001  # the library raises many kinds
-                await opened.aclose()
-                raise error if isinstance(error, AdapterError) else _mapped("sign-in", error) from None
-            self._open = opened
-            return self._client
+            opened = self._opened
+            if opened is None or opened.failed or self._clock.monotonic() >= opened.until:
+                await self.close()
+                opened = self._opened = await self._signed_in()
+            opened.users += 1
+        try:
+            yield opened
+        finally:
+            opened.users -= 1
+            if opened is not self._opened and not opened.users:
+                await opened.stack.aclose()
 
-    async def _connected(self, opened: contextlib.AsyncExitStack) -> Any:
+    async def _signed_in(self) -> _Opened:
+        opened = _Opened()
+        try:
+            await self._connect(opened)
+        except Exception as error:  # noqa: BLE001  # the library raises many kinds
+            await opened.stack.aclose()
+            raise error if isinstance(error, AdapterError) else _mapped("sign-in", error) from None
+        return opened
+
+    async def _connect(self, opened: _Opened) -> None:
         settings = self._settings
         session = AioSession(profile=settings.profile or None)
         session.register_component("data_loader", _descriptions())
         keys = await self._own_keys()
         if settings.role_arn:
             async with session.create_client("sts", **self._options(settings.sts_endpoint_url), **keys) as sts:
-                keys = await self._role_keys(sts)
+                keys = await self._role_keys(sts, opened)
         elif not keys and await session.get_credentials() is None:
             raise AdapterError("SQS: there are no AWS credentials: see access_key_id, profile and role_arn")
         made = session.create_client("sqs", **self._options(settings.endpoint_url), **keys)
-        return await opened.enter_async_context(made)
+        opened.client = await opened.stack.enter_async_context(made)
 
     def _options(self, endpoint: str) -> dict[str, Any]:
         config = AioConfig(
@@ -182,7 +200,7 @@ class SqsClient:
         secret = (await read_secrets({"secret_access_key": settings.secret}))["secret_access_key"]
         return {"aws_access_key_id": settings.access_key_id, "aws_secret_access_key": secret}
 
-    async def _role_keys(self, sts: Any) -> dict[str, str]:
+    async def _role_keys(self, sts: Any, opened: _Opened) -> dict[str, str]:
         settings = self._settings
         external = {"ExternalId": settings.external_id} if settings.external_id else {}
         answer = await sts.assume_role(RoleArn=settings.role_arn, RoleSessionName=_SESSION_NAME, **external)
@@ -190,7 +208,7 @@ class SqsClient:
         hide(found["SecretAccessKey"])
         hide(found["SessionToken"])
         life: timedelta = found["Expiration"] - self._clock.now()
-        self._until = self._clock.monotonic() + life.total_seconds() - _EARLY_SECONDS
+        opened.until = self._clock.monotonic() + life.total_seconds() - _EARLY_SECONDS
         return {
             "aws_access_key_id": found["AccessKeyId"],
             "aws_secret_access_key": found["SecretAccessKey"],
