@@ -5,7 +5,9 @@ import difflib
 import functools
 import http.client
 import json
+import socket
 import sys
+import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +16,6 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from hpad.api.text import shown
 from hpad.cli import output
 from hpad.cli.output import Failure, WrongUse
-from hpad.clock import SystemClock
 
 MAX_BYTES: Final = 64 * 2**20
 """More than 10,000 HPAs with their traces take."""
@@ -63,23 +64,50 @@ class Answer(NamedTuple):
 def fetch(connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str], seconds: float) -> Answer:
     """Sends a GET, reads the answer, and closes the connection.
 
-    Raises OSError (TimeoutError after `seconds` for the connection, for the head and for the body),
+    Raises OSError (TimeoutError after `seconds` without a byte, and after twice as many for all),
     http.client.HTTPException, and ValueError if the body is longer than MAX_BYTES. Follows no redirect, so a token in
     `headers` reaches no other server.
     """
-    clock, body = SystemClock(), bytearray()
+    body = bytearray()
     connection.timeout = seconds
-    with contextlib.closing(connection):
+    with contextlib.closing(connection), _ended_after(2 * seconds, connection) as used:
         connection.request("GET", path, headers=dict(headers))
+        used.append(connection.sock)  # which `connection` forgets where the server will close it
         response = connection.getresponse()
-        deadline = clock.monotonic() + seconds
         while chunk := response.read1(_CHUNK):
             body += chunk
             if len(body) > MAX_BYTES:
                 raise ValueError(f"the answer is longer than {MAX_BYTES} bytes")
-            if clock.monotonic() > deadline:
-                raise TimeoutError("timed out")
         return Answer(response.status, response.reason, bytes(body))
+
+
+@contextlib.contextmanager
+def _ended_after(seconds: float, connection: http.client.HTTPConnection) -> Iterator[list[socket.socket]]:
+    """Ends a connection, and the sockets that are added to the list, after so long; raises TimeoutError then.
+
+    The timeout of a socket counts from its last byte: a head, or 100 (Continue) again and again, has no end.
+    """
+    used: list[socket.socket] = []
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        for each in filter(None, (connection.sock, *used)):
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(each, socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield used
+    except (OSError, ValueError, http.client.HTTPException):
+        if not late.is_set():
+            raise
+    finally:
+        timer.cancel()
+    if late.is_set():
+        raise TimeoutError("timed out")
 
 
 Json = dict[str, Any]

@@ -86,19 +86,33 @@ def test_an_answer_without_end_is_refused(serve, monkeypatch) -> None:
         fetch.fetch(http.client.HTTPConnection(url.removeprefix("http://")), "/", {}, 60.0)
 
 
-def test_an_answer_that_arrives_in_drops_is_given_up(serve) -> None:
+HEAD = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "drop"),
+    [
+        (b"HTTP/1.0 200 OK\r\n\r\n", b"1"),
+        (HEAD + b"Content-Length: 9999999\r\nConnection: close\r\n\r\n", b"1"),
+        (HEAD + b"A: ", b"b"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0", b"0"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"a: b\r\n"),
+    ],
+)
+def test_an_answer_that_arrives_in_drops_is_given_up(serve, begin: bytes, drop: bytes) -> None:
     ended = threading.Event()
 
     def drip(request: Handler) -> None:
-        request.send_response(200)
-        request.end_headers()
+        request.close_connection = True
         with contextlib.suppress(ConnectionError):
+            request.wfile.write(begin)
             while True:  # each byte is in time for the socket's own timeout
-                request.wfile.write(b"1")
+                request.wfile.write(drop)
                 time.sleep(0.02)
         ended.set()
 
     url = serve(drip)
     with pytest.raises(TimeoutError):
-        fetch.fetch(http.client.HTTPConnection(url.removeprefix("http://")), "/", {}, 0.5)
+        fetch.fetch(http.client.HTTPConnection(url.removeprefix("http://")), "/", {}, 0.25)
     assert ended.wait(60)
