@@ -23,6 +23,7 @@ from hpad.controller.planning import Record, Timing
 from hpad.controller.workers import Worker
 from hpad.election.owner import Edited, Permit
 from hpad.engine import annotations, shadow, state
+from hpad.engine.conditions import Event
 from hpad.engine.controls import IN_SHADOW, OWNER, Controls
 from hpad.engine.examine import Proceed, Verdict
 from hpad.engine.history import NOTHING, Memory, PendingRescale, Validity, assessed
@@ -125,8 +126,9 @@ class Turn(msgspec.Struct, frozen=True):
     """One turn of an HPA: its inputs without the answers, and what its writes depend on.
 
     `moment` is that of the decision. `unreported` is an earlier rescale that no status has reported yet. Then
-    `view.hpa` has the status of that rescale, and `last_scale_time` is that of the previous status. `record` is the
-    scheduling record. `own_pods` is set for an HPA that selects pods by owner.
+    `view.hpa` has the status of that rescale, and `last_scale_time` is that of the previous status; `announcement` is
+    its event, if none was sent. `record` is the scheduling record. `own_pods` is set for an HPA that selects pods by
+    owner.
     """
 
     view: View
@@ -136,6 +138,7 @@ class Turn(msgspec.Struct, frozen=True):
     record: Record
     last_scale_time: datetime | None
     unreported: PendingRescale | None
+    announcement: Event | None = None
     own_pods: OwnPods | None = None
 
     @property
@@ -194,8 +197,9 @@ class Observer:
         scale, failure = await self._read_scale(key, hpa, worker)
         last_scale_time = hpa.status.last_scale_time
         unreported = state.unreported(memory.pending, hpa.status, scale)
+        announcement = None
         if unreported is not None:
-            hpa = replace(hpa, status=unreported.status)
+            hpa, announcement = replace(hpa, status=unreported.status), state.announcement(memory, unreported)
         pods, own_pods = self._pods(key.namespace, scale), None
         if own.controls.pod_selection == OWNER and pods and scale is not None:
             async with worker.released():
@@ -226,7 +230,7 @@ class Observer:
             controls=own.controls,
         )
         view = self._resumed(real, memory, loaded, self._gap(record))
-        return Turn(view, moment, permit, timing, record, last_scale_time, unreported, own_pods)
+        return Turn(view, moment, permit, timing, record, last_scale_time, unreported, announcement, own_pods)
 
     def _resumed(self, real: View, memory: Memory, loaded: Memory, gap: timedelta) -> View:
         """Returns the view to decide on: in shadow mode with its count, and with the history after a gap.

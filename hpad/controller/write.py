@@ -104,7 +104,7 @@ class Writes:
         key, settlement, options = turn.permit.key, done.settlement, self._observer.options
         if turn.unreported is not None:
             self._log.info("writing the status of an earlier rescale", hpa=str(key), scale_to=turn.unreported.to)
-        for event in settlement.events:
+        for event in (*filter(None, [turn.announcement]), *settlement.events):
             self._record(turn, event)
         start, last = self._start(turn), report.last(done)
         left = state.after(start, done, last, None if options.writes_status else settlement.status)

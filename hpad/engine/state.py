@@ -55,6 +55,7 @@ from msgspec.structs import replace
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale
 from hpad.clock import Moment
 from hpad.engine import shadow
+from hpad.engine.conditions import NORMAL, Event
 from hpad.engine.history import (
     SKEW,
     History,
@@ -246,6 +247,17 @@ def unreported(
     # If the clock was set back meanwhile, the lastScaleTime before the rescale is later than the one after it.
     earlier = reported is None or expected is None or reported < expected or reported == pending.previous
     return pending if earlier else None
+
+
+def announcement(memory: Memory, found: PendingRescale) -> Event | None:
+    """Returns the event of a rescale that no status reports; None if its own turn has seen the outcome and sent one.
+
+    `memory` is as that turn left it. A turn that is given up, or a process that dies, during the write sends none.
+    """
+    if memory.last_count == found.to:
+        return None
+    reason = "a reconcile that ended before its write was answered"
+    return Event(NORMAL, "SuccessfulRescale", f"New size: {found.to}; reason: {reason}", f"from {found.current}")
 
 
 def set_by_other(memory: Memory, target: str, status: HorizontalPodAutoscalerStatus) -> bool:

@@ -139,6 +139,29 @@ async def test_a_lost_status_of_a_rescale_is_written_later() -> None:
     assert web.status.last_scale_time is not None
     assert bench.store.get(Key("default", "web")).pending is None
     assert len(bench.store.get(Key("default", "web")).history.scale_ups) == 1
+    assert [event.reason for event in bench.cluster.events].count("SuccessfulRescale") == 1
+
+
+@in_virtual_time
+@pytest.mark.parametrize("answered", [False, True])
+async def test_a_rescale_whose_reconcile_was_given_up_has_its_event_in_the_next_one(answered: bool) -> None:
+    bench = Bench(hpa("web"))
+    bench.metrics.values["web"] = 40
+    write = bench.cluster.write_scale
+
+    async def slow(*args: Any) -> Any:
+        await write(*args)
+        if answered:
+            raise errors.ApiError(0, "Timeout", "did not answer in time")
+        await asyncio.sleep(60)
+
+    bench.cluster.write_scale = slow  # type: ignore[method-assign]
+    await bench.advance(76)
+    event = bench.cluster.events[-1]
+    assert [each.reason for each in bench.cluster.events] == ["FailedRescale"] * answered + ["SuccessfulRescale"]
+    assert event.message == "New size: 4; reason: a reconcile that ended before its write was answered"
+    assert event.detail == "from 1"
+    assert bench.cluster.writes == [4]
 
 
 @in_virtual_time
