@@ -9,6 +9,7 @@ from support import environment
 from support.engine import Workload, external, pod, pods_metric, resource, series, used
 
 from hpad.api.sample import AdapterError
+from hpad.engine.turn import run
 
 EXAMPLES = settings(max_examples=50 * environment.EFFORT)
 
@@ -110,12 +111,10 @@ def test_more_use_of_one_pod_never_means_fewer_replicas(
 
 @EXAMPLES
 @given(pods, st.lists(st.one_of(st.none(), st.integers(0, 2_000)), min_size=8, max_size=8))
-def test_decisions_are_pure(states: list[dict[str, Any]], usage: list[int | None]) -> None:
-    values = {f"web-{index}": value for index, value in enumerate(usage) if value is not None}
-    outcomes = []
-    for _ in range(2):
-        web = Workload(resource("cpu", averageUtilization=50), replicas=len(states))
-        web.pods = [pod(f"web-{index}", **state) for index, state in enumerate(states)]
-        decision = web.reconcile(used(values))
-        outcomes.append((str(decision), decision.desired, web.settled))
-    assert outcomes[0] == outcomes[1]
+def test_a_decision_changes_none_of_its_inputs(states: list[dict[str, Any]], usage: list[int | None]) -> None:
+    """Answers are shared by HPAs and turns; Kubernetes removes pods from them (removeMetricsForPods)."""
+    web = Workload(resource("cpu", averageUtilization=50), replicas=len(states))
+    web.pods = [pod(f"web-{index}", **state) for index, state in enumerate(states)]
+    view = web.view()
+    answers = [used({f"web-{index}": value for index, value in enumerate(usage) if value is not None})]
+    assert run(view, lambda _: answers) == run(view, lambda _: answers)
