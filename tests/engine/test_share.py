@@ -59,6 +59,23 @@ def test_a_budget_that_is_short_is_named_wherever_people_look() -> None:
     assert first.text == "grows towards 9 once the budget gpu has room: others shrink, or its amount is raised"
 
 
+def test_what_would_come_next_says_that_the_budget_has_to_have_room() -> None:
+    web = workload()
+    decided(web, 50, shared(20))
+    growth = next(each for each in web.outlook if each.kind == "growth")
+    assert growth.text == "grows once orders is above 55 (11 per replica; now 50), if the budget gpu has room"
+    web = workload(replicas=2, behavior=None)
+    assert decided(web, 90, shared(20)).scale_to == 4
+    assert web.outlook[0].text == "4 -> 8 with the next reconcile, if orders still wants 9 and the budget gpu has room"
+
+
+def test_a_cut_of_a_target_that_shrinks_anyway_is_not_said_to_be_undone() -> None:
+    slowly = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}
+    web = workload(replicas=9, behavior={"scaleDown": slowly})
+    assert decided(web, 10, shared(20, held=13, wants=13, priority=1)).scale_to == 7
+    assert web.outlook[0].text == "7 -> 6 once the scaleDown policies allow it at 12:01:00Z, if orders still wants 1"
+
+
 def test_an_allotment_that_others_still_hold_is_waited_for() -> None:
     # Beyond its minimum of 1, 6.6 of the 19 that are left; the odd replica stays where it is.
     decision = decided(workload(), 90, shared(20, held=15, wants=15))

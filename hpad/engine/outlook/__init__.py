@@ -24,7 +24,7 @@ from hpad.engine.examine import (
 )
 from hpad.engine.outlook import after, readings
 from hpad.engine.outlook.after import Next, Step
-from hpad.engine.outlook.directions import failing, growing, has_policy, leader, named, shrinking, stuck
+from hpad.engine.outlook.directions import failing, growing, has_policy, leader, named, room_in_budget, shrinking, stuck
 from hpad.engine.outlook.types import BLOCKED, FALLBACK, PODS, READING, SCHEDULE, STEP, STOPPED, Outlook
 from hpad.engine.propose import Proposal
 from hpad.engine.recommend import Upcoming, last_good_until, next_fallback, replaced
@@ -45,7 +45,8 @@ def outlook(record: Reconcile) -> tuple[Outlook, ...]:
         return (*(() if stops is None else (stops,)), *_scheduled(record.view, None))
     if spared is not None and spared.held:
         return (_busy(spared), *growing(state), *_scheduled(record.view, state.count))
-    if budgeted is not None and budgeted.held:
+    grows = state.recommended is None or state.total(state.recommended) > state.count
+    if budgeted is not None and budgeted.held and grows:
         return (_shared(budgeted), *_scheduled(record.view, state.count), *shrinking(state))
     recommended = state.recommended
     found = [
@@ -90,6 +91,8 @@ def _next(state: Next, recommended: int) -> Iterator[Outlook]:
     step = after.next_step(state, recommended)
     if step is not None:
         head, rest = f"{_arrow(state, step)} {_when(state, step, recommended)}", f", if {_still(state, recommended)}"
+        if step.replicas > state.count and state.view.controls.budget is not None:
+            rest += f" and {room_in_budget(state)}"
         yield Outlook(kind=STEP, text=head + rest, at=step.at, rest=rest, replicas=step.replicas)
     elif state.total(recommended) != state.count:
         yield stuck(state, recommended)

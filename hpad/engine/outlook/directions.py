@@ -42,9 +42,11 @@ def growing(state: Next) -> Iterator[Outlook]:
     crossings = [(proposal, threshold) for proposal, threshold in found if threshold is not None]
     if not crossings:
         return
+    room = f", if {room_in_budget(state)}" if state.view.controls.budget else ""
+    wait, ready = _wait(step, state, up=True), _ready(crossings, state)
     yield Outlook(
         kind=GROWTH,
-        text=f"grows once {_joined(crossings, 'or', state)}{_wait(step, state, up=True)}{_ready(crossings, state)}",
+        text=f"grows once {_joined(crossings, 'or', state)}{wait}{ready}{room}",
         thresholds=tuple(threshold for _, threshold in crossings),
     )
 
@@ -89,6 +91,11 @@ def stuck(state: Next, recommended: int) -> Outlook:
     return Outlook(
         kind=BLOCKED, text=f"{state.amount(recommended)} wanted by {metric}, but {_block(state, recommended)}"
     )
+
+
+def room_in_budget(state: Next) -> str:
+    """Returns the condition under which the budget of the HPA lets it grow: others change what they want."""
+    return f"the budget {state.view.controls.budget} has room"
 
 
 def has_policy(state: Next) -> bool:
