@@ -19,7 +19,7 @@ from hpad.api.metadata import Key
 from hpad.api.problem import Place, Problem, invalid, path_of, required
 from hpad.api.selector import LabelSelector
 from hpad.cli import check_budgets, output
-from hpad.engine import busy, controls
+from hpad.engine import annotations, busy, controls
 from hpad.engine.annotations import PLAIN, missing_fields
 from hpad.manifests import autoscalers, documents, hpas
 from hpad.manifests.documents import Document
@@ -44,11 +44,11 @@ of --manifests may have it, an API server refuses it. A document without kind an
 configuration. If that sets the feature gate HPAScaleToZero, minReplicas may be 0 in all HPAs checked with it. Other
 Kubernetes objects are skipped.
 
-A value with REPLACE-ME, which hpad convert writes where it knows no value, is an error. An annotation of
-autoscaling/v1 that cannot be read is a warning: Kubernetes and hpad ignore it. So is hpad.io/scale-down-order on a
-StatefulSet, where it has no effect, a field of the spec that Kubernetes up to 1.37 drops, a selector of a metric that
-no label can match, a query of an Autoscaler that none of its metrics names, and a package that a source needs and this
-installation lacks: the one that runs hpad may have it.
+A value with REPLACE-ME, which hpad convert writes where it knows no value, is an error. An annotation of autoscaling/v1
+that cannot be read is a warning: Kubernetes and hpad ignore it. So is hpad.io/scale-down-order on a StatefulSet, where
+it has no effect, an annotation that needs another one or minReplicas 0, a field of the spec that Kubernetes up to 1.37
+drops, a selector of a metric that no label can match, a query of an Autoscaler that none of its metrics names, and a
+package that a source needs and this installation lacks: the one that runs hpad may have it.
 The exit status is 1 if there is an error; warnings do not change it. Last lines name HPAs with an External metric and
 no spec.behavior, whose replicas go on doubling on an empty queue, and budgets that the minima of the HPAs exceed: those
 of cores by the requests in the pod templates of the targets, as far as these are among the files.
@@ -250,9 +250,20 @@ def _ignored_annotations(value: dict[str, Any]) -> Iterator[Problem]:
         yield invalid(f"metadata.annotations[{name}]", present[name], "it cannot be read, and is ignored")
 
 
+_NEEDED: Final = {
+    controls.PRIORITY: (controls.BUDGET,),
+    controls.BUSY_METRIC: (controls.ORDER, controls.KEEP_BUSY),
+    annotations.FAILURE_DURATION: (annotations.FALLBACK,),
+}
+"""Annotations that have an effect beside one of others only."""
+_FOR_ZERO: Final = (controls.ZERO_AFTER, controls.INITIAL_DELAY)
+"""Annotations that have an effect where minReplicas is 0 only. (So has hpad.io/activation, which may wait for that.)"""
+
+
 def _without_effect(hpa: v2.HorizontalPodAutoscaler | None, value: dict[str, Any]) -> Iterator[Problem]:
-    """Warnings about idle-first on a StatefulSet, which removes its pods by ordinal, about too many spare ones, and
-    about a priority without a budget.
+    """Warnings about annotations that change nothing in this HPA, and about too many spare replicas.
+
+    So does idle-first on a StatefulSet, which removes its pods by ordinal.
     """
     named = {} if hpa is None else hpa.metadata.annotations or {}
     if hpa is None or not named:
@@ -261,9 +272,15 @@ def _without_effect(hpa: v2.HorizontalPodAutoscaler | None, value: dict[str, Any
     if controls.ORDER in named and own.idle_first and busy.by_ordinal(hpa):
         text = "has no effect: a StatefulSet removes the pod with the highest ordinal"
         yield invalid(_place(controls.ORDER, value), named[controls.ORDER], text)
-    if controls.PRIORITY in named and controls.BUDGET not in named:
-        text = f"has no effect without {controls.BUDGET}, unless the configuration gives the HPA one"
-        yield invalid(_place(controls.PRIORITY, value), named[controls.PRIORITY], text)
+    for name, needed in _NEEDED.items():
+        if name in named and not any(each in named for each in needed):
+            others = " or ".join([controls.written(each, hpa.kind) for each in needed])
+            text = f"has no effect without {others}, unless the configuration gives the HPA one"
+            yield invalid(_place(name, value), named[name], text)
+    for name in _FOR_ZERO if hpa.spec.min_replicas else ():
+        if name in named:
+            text = f"has no effect: minReplicas is {hpa.spec.min_replicas}, and not 0"
+            yield invalid(_place(name, value), named[name], text)
     most = hpa.spec.max_replicas
     if own.spare is not None and own.spare.on(1) > most:
         text = f"leaves the metrics no choice: with one replica that they want there would be {own.spare.on(1)}"

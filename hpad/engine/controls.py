@@ -32,6 +32,7 @@ SYNC_PERIOD: Final = f"{PREFIX}sync-period"
 SCHEDULE: Final = f"{PREFIX}schedule"
 BUSY_METRIC: Final = f"{PREFIX}busy-metric"
 ORDER: Final = f"{PREFIX}scale-down-order"
+KEEP_BUSY: Final = f"{PREFIX}keep-busy"
 MODE: Final = f"{PREFIX}mode"
 ZERO_AFTER: Final = f"{PREFIX}zero-after"
 POD_SELECTION: Final = f"{PREFIX}pod-selection"
@@ -314,7 +315,7 @@ CONTROLS: Final[dict[str, _Control]] = {
     SYNC_PERIOD: _Control("sync_period", _between(*_SYNC_PERIODS)),
     POD_SELECTION: _Control("pod_selection", _pod_selection),
     ORDER: _Control("scale_down_order", _order),
-    f"{PREFIX}keep-busy": _Control("keep_busy", lambda text: _truth(text) == "true"),
+    KEEP_BUSY: _Control("keep_busy", lambda text: _truth(text) == "true"),
     BUSY_METRIC: _Control("busy_metric", _busy_metric, _LONGEST_BUSY_METRIC),
     ZERO_AFTER: _Control("zero_after", _wait),
     INITIAL_DELAY: _Control("initial_delay", _wait),

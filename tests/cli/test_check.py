@@ -174,6 +174,36 @@ spec:
     assert "warning" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ({"hpad.io/zero-after": "5m"}, "has no effect: minReplicas is 1, and not 0"),
+        ({"hpad.io/initial-delay": "5m"}, "has no effect: minReplicas is 1, and not 0"),
+        ({"hpad.io/busy-metric": "jobs"}, "has no effect without hpad.io/scale-down-order or hpad.io/keep-busy"),
+        ({"hpad.io/busy-metric": "jobs", "hpad.io/keep-busy": "true"}, ""),
+        ({"hpad.io/failure-duration-seconds": "60"}, "has no effect without hpad.io/fallback, unless"),
+        ({"hpad.io/failure-duration-seconds": "60", "hpad.io/fallback": "hold"}, ""),
+    ],
+)
+def test_an_annotation_that_changes_nothing_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], written: dict[str, str], text: str
+) -> None:
+    path = tmp_path / "hpa.yaml"
+    metadata = f"metadata: {json.dumps({'name': 'web', 'annotations': written})}"
+    path.write_text(GOOD.replace("metadata: {name: web}", metadata))
+    assert main(["check", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert (text in out) if text else ("warning" not in out)
+
+
+def test_the_option_that_changes_nothing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(f'{AUTOSCALER}  options: {{budget-priority: "3"}}\n')
+    assert main(["check", str(path)]) == 0
+    assert "spec.options.budget-priority: " in (out := capsys.readouterr().out)
+    assert "has no effect without spec.options.budget, unless" in out
+
+
 def test_as_many_spare_replicas_as_the_maximum_are_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
