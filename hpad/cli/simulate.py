@@ -12,6 +12,7 @@ from hpad.cli.output import Failure, WrongUse
 from hpad.cli.simulate_text import SharedSimulation, SimulatedHpa, SimulatedTurn
 from hpad.engine.annotations import PLAIN
 from hpad.engine.budget import Shares
+from hpad.engine.examine import MOST_VALUES
 from hpad.engine.settle import sentence
 from hpad.engine.words import span
 from hpad.settings import Settings, SettingsError
@@ -121,6 +122,8 @@ class _Member:
         """Makes the workload."""
         self.period = manifest.period(args.period, self.hpa, settings.sync_period)
         self._replicas = args.replicas or max(1, self.hpa.spec.min_replicas or 1)
+        if self._replicas > MOST_VALUES:
+            raise WrongUse(f"{self.key}: {self._replicas} replicas at the start; at most {MOST_VALUES} are simulated")
         self.made = recipe.make(self.hpa, self.offered, START, self._replicas, self._seed)
         self._tally = OutcomeTally(settings.tunables.downscale_stabilization)
 
@@ -169,6 +172,8 @@ def _members(args: argparse.Namespace, settings: Settings) -> tuple[dict[str, _M
     recipe = workload.LoadRecipe(args)
     for member in members.values():
         member.start(recipe, args, settings)
+        if length < member.period:
+            raise WrongUse(f"--for: {_span(length)} is shorter than the period of {member.key}, {_span(member.period)}")
     turns = sum(length // member.period for member in members.values())
     if turns > _MOST_TURNS:
         raise WrongUse(f"--for: {turns} reconciles; at most {_MOST_TURNS} are simulated")

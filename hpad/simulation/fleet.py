@@ -91,8 +91,9 @@ class Fleet:
         going = sorted(self.replicas, key=lambda replica: (replica.is_ready, -replica.ready_at))
         removed = going[: max(0, len(self.replicas) - count)]
         if removed:
-            self.replicas = [replica for replica in self.replicas if replica not in removed]
-            self._starting = [replica for replica in self._starting if replica not in removed]
+            gone = set(removed)
+            self.replicas = [replica for replica in self.replicas if replica not in gone]
+            self._starting = [replica for replica in self._starting if replica not in gone]
         self._pods = None
         return removed
 

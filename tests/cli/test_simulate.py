@@ -115,6 +115,8 @@ def test_a_queue_without_a_rescale(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--load", "constant:1", "--hpa", "mail"], 1, "there is no HPA 'mail'"),
         (["--load", "constant:1", "--set", "spec.maxReplicas=1"], 2, "--set spec.maxReplicas=1"),
         (["--load", "constant:1", "--for", "10000h", "--period", "1s"], 2, "at most 1000000 are simulated"),
+        (["--load", "constant:1", "--for", "9s"], 2, "--for: 9s is shorter than the period of shop/web, 15s"),
+        (["--load", "constant:1", "--replicas", "50001"], 2, "shop/web: 50001 replicas at the start; at most 50000"),
         (
             ["--load", "constant:1", "--workload", "queue", "--distribution", "normal", "--shows", "cpu=cpu"],
             2,
