@@ -1,5 +1,7 @@
 """The settings of a PostgreSQL source, and its queries."""
 
+import ipaddress
+import re
 from collections.abc import Iterator
 from typing import Annotated, Literal, get_args
 
@@ -13,7 +15,17 @@ SslMode = Literal["disable", "prefer", "require", "verify-ca", "verify-full"]
 Role = Literal["any", "read-write", "read-only", "primary", "standby", "prefer-standby"]
 
 
+_NAME = re.compile(r"[^\s/@:,?#=]+")
 KINDS: tuple[str, ...] = get_args(Kind)
+
+
+def _is_host(text: str) -> bool:
+    """Whether the text may be a host name or an address, with no port behind it."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return _NAME.fullmatch(text) is not None
+    return True
 
 
 class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,8 +108,9 @@ class PostgreSQLSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         """Yields the errors in the fields, some of them empty."""
         if not self.hosts or not all(self.hosts):
             yield "host: is empty; write the host of the server"
-        elif any(("/" in host.lstrip("/") and not host.startswith("/")) or "@" in host for host in self.hosts):
-            yield "host: is not a host name: write user, port and database as settings of their own"
+        elif not all(host.startswith("/") or _is_host(host) for host in self.hosts):
+            text = "write user, port, database and options as settings of their own, and several hosts as a list"
+            yield f"host: is not a host name: {text}"
         for name in ("database", "username"):
             if not getattr(self, name):
                 yield f"{name}: is empty"
