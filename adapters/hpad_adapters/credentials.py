@@ -40,10 +40,13 @@ class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return TlsOptions.of(self)
 
 
-def unused_tls_error(settings: TlsSettings, *, tls: bool) -> str:
-    """Returns the error of a field of TLS that is set although `tls` is false, as "field: text"; "" if none is."""
+def unused_tls_error(settings: TlsSettings, *, tls: bool, needed: str = "tls: true") -> str:
+    """Returns the error of a field of TLS that is set although `tls` is false, as "field: text"; "" if none is.
+
+    `needed`: what would make it true.
+    """
     unused = next((name for name in ("ca", "cert", "insecure") if getattr(settings, name)), "")
-    return f"{unused}: has an effect with tls: true only" if unused and not tls else ""
+    return f"{unused}: has an effect with {needed} only" if unused and not tls else ""
 
 
 class LoginSettings(TlsSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -393,6 +393,9 @@ async def test_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ({"metrics": {"m": {"counts": []}}}, "counts: needs each of"),
         ({"metrics": {"m": {"counts": ["visible", "visible"]}}}, "at most once"),
         ({"metrics": {"m": {"queue": "a/b"}}}, "queue: 'a/b' is not of the form"),
+        ({"metrics": {"m": {"queue": f"arn:aws:sqs:eu-central-1:{ACCOUNT}:a"}}}, "queue: 'arn:.* is an ARN; write the"),
+        ({"queues": {"a": f"arn:aws:sqs:eu-central-1:{ACCOUNT}:a"}}, "queues: a: 'arn:.* is an ARN"),
+        ({"queues": {"a": f"https://k:{SECRET}@sqs.example.com/1/a"}}, "queues: a: contains credentials"),
     ],
 )
 def test_invalid_settings_are_refused(options: dict[str, Any], error: str) -> None:

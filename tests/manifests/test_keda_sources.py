@@ -110,6 +110,13 @@ def test_servers_and_targets_of_redis_that_keda_refuses(metadata: dict[str, str]
         converted("redis-cluster", metadata)
 
 
+@pytest.mark.parametrize(("tls", "files"), [({"enableTLS": "true"}, {"ca", "cert", "key"}), ({}, set())])
+def test_files_of_redis_need_tls(tls: dict[str, str], files: set[str]) -> None:
+    found = converted("redis", LIST | {"address": "a:1", "unsafeSsl": "true"} | tls, "ca", "cert", "key")
+    assert {"ca", "cert", "key", "insecure"} & settings(found).keys() == files | ({"insecure"} if files else set())
+    assert any("are left out: tls is not enabled" in note.text for note in found.notes) == (not files)
+
+
 KAFKA_LAG = {"bootstrapServers": "k:9092", "consumerGroup": "g", "topic": "t", "lagThreshold": "5"}
 
 

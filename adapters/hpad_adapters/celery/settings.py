@@ -9,7 +9,7 @@ import msgspec
 
 from hpad.adapter import positive_duration
 from hpad.adapter_http import Secret, refuse, secret_error, url_error
-from hpad_adapters.credentials import LoginSettings
+from hpad_adapters.credentials import LoginSettings, unused_tls_error
 from hpad_adapters.rabbitmq import Settings as RabbitMQSettings
 from hpad_adapters.redis_servers import RedisServers
 
@@ -113,6 +113,8 @@ class WorkersSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw
     def __post_init__(self) -> None:
         errors = [f"url: {error}" for node in self.nodes if (error := _url_error(node))]
         errors += [secret_error(self, "password"), self.tls_options.error]
+        secure = any(node.startswith("amqps:") for node in self.nodes)
+        errors.append(unused_tls_error(self, tls=secure, needed="amqps://") if self.nodes else "")
         errors += ["" if self.exchange else 'exchange: is empty: Celery\'s own is "celery"']
         try:
             _ = self.seconds

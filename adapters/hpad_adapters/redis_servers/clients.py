@@ -38,8 +38,7 @@ NODE_SECONDS = 2.0
 
 def made(settings: RedisServers) -> AnyRedis:
     """Returns Redis as the settings name it; neither blocks nor connects."""
-    url, chosen = urllib.parse.urlsplit(settings.url), settings.sentinel or settings.cluster
-    secure = chosen.tls if chosen is not None else url.scheme == "rediss"
+    url, secure = urllib.parse.urlsplit(settings.url), settings.secure
     tls = Tls(settings.tls_options) if secure else None
     nodes = _configured(settings)
     trust = Trust(_with_numbers(nodes), settings.trusted_hosts, verified=secure and not settings.insecure)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from hpad.adapter_http import Secret, address_error, refuse, secret, secret_error, url_error
-from hpad_adapters.credentials import LoginSettings, trusted_hosts_error
+from hpad_adapters.credentials import LoginSettings, trusted_hosts_error, unused_tls_error
 
 EXAMPLE = "redis://host:6379/0"
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
@@ -79,6 +79,7 @@ class Sentinel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             _nodes_error(self.nodes, SENTINEL_PORT),
             f"database: {self.database} is not the number of a database" if self.database < 0 else "",
             secret_error(self, "password"),
+            _password_error(self.username, self.secret),
         )
 
     def __repr__(self) -> str:
@@ -119,12 +120,25 @@ class RedisServers(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
             "" if len(present) == 1 else several,
             f"url: {wrong}" if wrong else "",
             secret_error(self, "password"),
+            _password_error(self.username, self.secret),
             self.tls_options.error,
+            unused_tls_error(self, tls=self.secure, needed="rediss:// or tls: true"),
             trusted_hosts_error(self.trusted_hosts),
         )
 
+    @property
+    def secure(self) -> bool:
+        """Whether connections are by TLS."""
+        chosen = self.sentinel or self.cluster
+        return chosen.tls if chosen is not None else self.url.startswith("rediss:")
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(url={self.url!r}, sentinel={self.sentinel!r}, cluster={self.cluster!r}, …)"
+
+
+def _password_error(username: str, password: Secret) -> str:
+    missing = username and not password
+    return f'password: is missing for user "{username}"; write password_file or password_env' if missing else ""
 
 
 def _url_error(url: str) -> str:

@@ -18,6 +18,13 @@ ATTRIBUTES: dict[Count, str] = {
 _ROLE = re.compile(r"arn:[a-z-]+:iam::[0-9]{12}:role/.+")
 
 
+def _queue_error(queue: str) -> str:
+    """Returns why the text is neither the name nor the URL of a queue; "" if it is one."""
+    if queue.startswith("arn:"):
+        return f"{shown(queue)} is an ARN; write the URL of the queue, or its name, and the account as account"
+    return url_error(queue, ("http", "https"), "https://sqs.…/123456789012/jobs") if "/" in queue else ""
+
+
 class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The sum of some counts of a queue.
 
@@ -32,7 +39,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def __post_init__(self) -> None:
         if not self.counts or len(set(self.counts)) != len(self.counts):
             raise ValueError(f"counts: needs each of {', '.join(ATTRIBUTES)} at most once, and one at least")
-        if "/" in self.queue and (error := url_error(self.queue, ("http", "https"), "https://sqs.…/123456789012/jobs")):
+        if error := _queue_error(self.queue):
             raise ValueError(f"queue: {error}")
 
 
@@ -77,6 +84,7 @@ class SqsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             errors.append("secret_access_key: needs the access_key_id")
         if self.access_key_id and self.profile:
             errors.append("profile: write either profile or access_key_id")
+        errors += [f"queues: {name}: {error}" for name, each in self.queues.items() if (error := _queue_error(each))]
         if self.account and not re.fullmatch(r"[0-9]{12}", self.account):
             errors.append(f"account: {shown(self.account)} is not the number of an account, of 12 digits")
         if self.role_arn and not _ROLE.fullmatch(self.role_arn):

@@ -229,13 +229,18 @@ def _redis_connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
         place = _sentinel
     elif "cluster" in trigger.type:
         place = _cluster
-    settings, host = place(trigger, _is_encrypted(trigger))
-    if trigger.metadata.truth("unsafeSsl"):
+    encrypted = _is_encrypted(trigger)
+    settings, host = place(trigger, encrypted)
+    files = trigger.file_settings(ca="ca", cert="cert", key="key")
+    if files and not encrypted:
+        trigger.conversion.note_change(trigger.field_of("tls"), "ca, cert and key are left out: tls is not enabled")
+        files = {}
+    if trigger.metadata.truth("unsafeSsl") and encrypted:
         settings["insecure"] = True
     credentials = trigger.credentials(host)
     if credentials and place is not _server:
         trigger.note_trust(settings, "masters that sentinels name" if place is _sentinel else "other nodes")
-    return settings | credentials | trigger.file_settings(ca="ca", cert="cert", key="key"), host
+    return settings | credentials | files, host
 
 
 def _server(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:
