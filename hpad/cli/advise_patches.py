@@ -8,6 +8,7 @@ Autoscalers, need `--type merge`.
 
 import hashlib
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -90,7 +91,8 @@ def text(hpa: HorizontalPodAutoscaler, changes: Sequence[SettingChange], why: st
     key = hpa.key
     resource, kind = (paths.AUTOSCALERS, " --type merge") if key.kind else (paths.HPAS, "")
     name = f"{resource.plural}.{resource.version}.{resource.group}"
-    command = f"kubectl -n {key.namespace} patch {name} {key.name}{kind} --patch-file {file_name(key)}"
+    place, own, file = map(shlex.quote, (key.namespace, key.name, file_name(key)))  # a recording may have any name
+    command = f"kubectl -n {place} patch {name} {own}{kind} --patch-file {file}"
     document = {
         "apiVersion": f"{resource.group}/{resource.version}",
         "kind": resource.kind,

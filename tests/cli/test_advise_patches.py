@@ -79,6 +79,12 @@ def test_the_comment_has_the_reason_on_one_line_and_the_command(tmp_path: Path) 
     ]
 
 
+def test_a_name_of_a_recording_is_one_word_of_the_command(tmp_path: Path) -> None:
+    (file,) = advise_patches.write(tmp_path, fleet(GOAL, name="web;reboot"))
+    assert " web;reboot" not in file.read_text().splitlines()[2]
+    assert " 'web;reboot' " in file.read_text().splitlines()[2]
+
+
 def test_no_two_objects_share_a_file_and_no_name_leaves_the_folder() -> None:
     names_of_hpas = ["web", "web_autoscaler", "web.autoscaler", "../../etc/x", "%2E", "a" * 250, "a" * 251, "ü/\n"]
     keys = [Key("shop", "web", "autoscaler"), *(Key("shop", name) for name in names_of_hpas)]

@@ -45,7 +45,7 @@ def steps(path: str) -> list[Step]:
     position = 0
     while position < len(path):
         match = _STEP.match(path, position)
-        if match is None or (match.start() == 0 and match.group().startswith(".")) or LENGTH in found:
+        if match is None or (match.start() == 0 and match.group().startswith(".")) or found[-1:] == [LENGTH]:
             raise ValueError(f'path: {shown(path)} is not of the form "queues[0].depth"')
         name, quoted, index, sign = match.groups()
         found.append((EVERY if sign == "*" else LENGTH) if sign else int(index) if index else name or quoted)
