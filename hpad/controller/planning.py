@@ -334,7 +334,8 @@ class Schedule:
         tolerance = IN_TIME * min(period, self._period)
         plan, late = TurnPlan(self._next(key, record, now), period), _lateness(record, now)
         if record.due is None or late is None or late > tolerance:
-            return late, Timing(Moment.now(self._clock), plan, 0.0)
+            # With the same `_BEYOND`: after a restart the planned moments go on from this one.
+            return late, Timing(planned_moment(self._clock, now, record.planned), plan, 0.0)
         record.planned = planned_moment(self._clock, record.due, record.planned)
         return late, Timing(record.planned, plan, tolerance)
 

@@ -1,6 +1,7 @@
 """After a crash no pod is removed earlier and no target grows faster than without it; a clean restart has no effect."""
 
 import asyncio
+import itertools
 from datetime import timedelta
 
 import pytest
@@ -82,6 +83,23 @@ async def test_a_crash_between_two_saved_turns_changes_nothing(down: float, jump
     await asyncio.sleep(down)
     took = await shrunk(environment, Life(environment, SQLITE), since)
     assert UNDISTURBED[0] <= took <= UNDISTURBED[1]
+
+
+@in_virtual_time
+async def test_two_crashes_between_two_turns_delay_no_growth() -> None:
+    """The policies allow one step in 15 seconds, which is also the period."""
+    environment = Environment(1, {}, maxReplicas=500)
+    environment.load = 5000
+    life = Life(environment)
+    await virtual_time.until(lambda: len(environment.writes) == 4)
+    for _ in range(2):
+        await asyncio.sleep(3)
+        await life.crash()
+        life = Life(environment)
+    await virtual_time.until(lambda: len(environment.writes) == 7)
+    await life.stop()
+    times = [write.at for write in environment.writes]
+    assert [later - earlier for earlier, later in itertools.pairwise(times[1:])] == pytest.approx([15] * 5, abs=0.1)
 
 
 @pytest.mark.parametrize("jump", [-3600, -20, 20, 3600])
