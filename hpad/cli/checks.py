@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from hpad.adapter import AdapterError, Query
+from hpad.adapter import AdapterError, HPAIdentity, Query
 from hpad.api import selector
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
@@ -242,19 +242,19 @@ def decode_hpas(items: Iterable[msgspec.Raw], form: hpas.Form = hpas.HPA) -> lis
     return found
 
 
-def metric_queries(hpas: Iterable[HorizontalPodAutoscaler]) -> list[tuple[Key, Query]]:
+def metric_queries(hpas: Iterable[HorizontalPodAutoscaler]) -> list[tuple[HorizontalPodAutoscaler, Query]]:
     """Returns one query per metric type and name, at most 20, each with the first HPA that names the metric.
 
     Queries about pods select all pods of the namespace, since no target is read.
     """
-    found: dict[Hashable, tuple[Key, Query]] = {}
+    found: dict[Hashable, tuple[HorizontalPodAutoscaler, Query]] = {}
     for hpa in hpas:
         for target in compiled_spec(hpa).metrics:
             if target.error is None and len(found) < _MAX_QUERIES:
                 query = target.query
                 if query.type not in ("External", "Object"):
                     query = msgspec.structs.replace(query, pods=_ALL_PODS)
-                found.setdefault((query.type, query.name, query.definition), (hpa.key, query))
+                found.setdefault((query.type, query.name, query.definition), (hpa, query))
     return list(found.values())
 
 
@@ -272,9 +272,9 @@ async def check_sources(client: Client, settings: Settings, hpas: Iterable[Horiz
             for name, error in gatherer.problems().items()
             if name not in configured
         ]
-        for key, query in queries:
-            (answer,) = await gatherer.gather([query], deadline=_ANSWER_SECONDS)
-            found.append(_finding_on_answer(key, query, answer))
+        for hpa, query in queries:
+            (answer,) = await gatherer.gather([query], deadline=_ANSWER_SECONDS, identity=HPAIdentity.of(hpa))
+            found.append(_finding_on_answer(hpa.key, query, answer))
     if settings.sources and not queries:
         says = "no HPA names a metric yet, so the sources were built, but not queried"
         found.append(Finding("sources", NOTE, says, "query one: hpad sources test"))

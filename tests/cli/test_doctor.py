@@ -23,6 +23,7 @@ from hpad.cli.checks import Finding
 from hpad.daemon import assembly
 from hpad.kube.auth.kubeconfig import load_cluster_config
 from hpad.lab.cluster import Cluster
+from hpad.lab.servers import ports
 from hpad.settings.model import Election, Serving
 from hpad.sources import plugins
 from hpad_adapters import static
@@ -405,6 +406,18 @@ async def test_a_metric_without_a_value_and_an_unknown_adapter(server: ApiServer
     assert not levels
     (broken,) = [finding for finding in findings if finding.check == "configuration"]
     assert (broken.level, "no-such-adapter" in broken.says) == ("error", True)
+
+
+async def test_a_source_that_needs_the_name_of_the_hpa_gets_it(server: ApiServer, tmp_path: Path) -> None:
+    target = {"type": "AverageValue", "averageValue": "1"}
+    metric = {"type": "External", "external": {"metric": {"name": "floor"}, "target": target}}
+    server.hpas = [hpa("hpad", timedelta(0), metrics=[metric])]
+    seasonal = {"url": f"http://127.0.0.1:{ports.free(1)[0]}", "metrics": {"floor": {}}}
+    sources = (settings.SourceSettings(name="season", adapter="seasonal", settings=seasonal),)
+    routes = (settings.Route(match=settings.Match(), source="season"),)
+    findings = await found(tmp_path, server.url, sources=sources, routes=routes)
+    (finding,) = [each for each in findings if each.check == "sources"]
+    assert "refused the connection" in finding.says
 
 
 @pytest.mark.parametrize(
