@@ -129,8 +129,7 @@ class Chart {
 
   failures() {
     const floor = this.height - ROOM.bottom;
-    const failed = joined(this.data.lines.entries.filter((entry) => entry.error));
-    return h("g.failures", { "data-key": "failures", "clip-path": "url(#plot)" }, failed.map(([start, end]) => {
+    return h("g.failures", { "data-key": "failures", "clip-path": "url(#plot)" }, failuresOf(this.data.lines.entries).map(([start, end]) => {
       const x = this.x(Math.max(start, this.data.from));
       return h("rect", { x, y: ROOM.top, width: Math.max(2, this.x(end) - x), height: floor - ROOM.top });
     }));
@@ -270,17 +269,6 @@ class Chart {
     this.root.setAttribute("aria-valuetext", entry
       ? harmless(`${moment(began(entry))}: ${plural(entry.current, "replica")}. ${entry.sentence}`) : "no decision in this time");
   }
-}
-
-// The times, from and to, of entries, those that follow each other as one.
-function joined(entries) {
-  const spans = [];
-  for (const entry of entries) {
-    const last = spans.at(-1);
-    if (last && began(entry) - last[1] < MINUTE) last[1] = ended(entry);
-    else spans.push([began(entry), ended(entry)]);
-  }
-  return spans;
 }
 
 function swatch(index, kind = "own") {

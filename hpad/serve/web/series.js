@@ -56,6 +56,18 @@ function gap(lines, time) {
   for (const line of [lines.replicas, lines.shadow, lines.min, lines.max, ...lines.metrics.values()]) push(line, time, null);
 }
 
+// The times, from and to, of failed decisions, given the oldest entry first; those that follow each other directly are one.
+function failuresOf(entries) {
+  const pause = longestPause(entries), spans = [];
+  entries.forEach((entry, index) => {
+    if (!entry.error) return;
+    const before = entries[index - 1];
+    if (before?.error && began(entry) - ended(before) <= pause) spans.at(-1)[1] = ended(entry);
+    else spans.push([began(entry), ended(entry)]);
+  });
+  return spans;
+}
+
 // Milliseconds between two entries from which on there is a gap: some periods of the HPA, at least a minute.
 function longestPause(entries) {
   const periods = entries

@@ -120,6 +120,14 @@ async def test_a_metric_that_proposes_nothing_or_is_new_has_a_gap(js: Functions)
     assert found["queue"] == [[0, None], [1.25 * MINUTE, 7]]
 
 
+async def test_failures_are_joined_only_where_none_succeeded_between_them(js: Functions) -> None:
+    """Else a metric that fails every other half minute would seem to fail all the time."""
+    entries = [entry(0, 0.5, 2, None, error="x"), entry(0.75, 1, 2, None, error="y"), entry(1.25, 1.5, 2, 2)]
+    entries += [entry(1.75, 2, 2, None, error="x"), entry(20, 21, 2, None, error="x")]
+    found = await js(f"failuresOf({json.dumps(entries)})")
+    assert found == [[0, MINUTE], [1.75 * MINUTE, 2 * MINUTE], [20 * MINUTE, 21 * MINUTE]]
+
+
 async def test_a_line_begins_at_the_start_of_the_range(js: Functions) -> None:
     found = await series(js, entry(0, 1, 2, 2), entry(1.25, 5, 3, 3), start=3 * MINUTE)
     assert found["replicas"] == [[3 * MINUTE, 3]]
