@@ -319,6 +319,15 @@ class TestConnections:
         assert isinstance(await ask(server.port, host=str(server.folder)), ExternalSample)
         hosts = ["127.0.0.3", "127.0.0.1"]
         assert isinstance(await ask(server.port, host=hosts, target_session_attrs="primary"), ExternalSample)
+        assert isinstance(await ask(server.port, host=hosts, target_session_attrs="prefer-standby"), ExternalSample)
+        assert "no server is standby" in message(await ask(server.port, host=hosts, target_session_attrs="standby"))
+
+    async def test_a_host_that_hangs_leaves_time_for_the_next_one(self, server: Server) -> None:
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.2", server.port))
+            silent.listen()
+            found = await ask(server.port, host=["127.0.0.2", "127.0.0.1"], connect_timeout="3s")
+        assert isinstance(found, ExternalSample)
 
     @pytest.mark.parametrize(
         ("host", "mode", "ca", "error"),

@@ -6,6 +6,7 @@ Source: PostgreSQL, "libpq: SSL support", "SET TRANSACTION", "statement_timeout"
 
 import asyncio
 import contextlib
+import itertools
 import re
 import ssl
 import struct
@@ -240,17 +241,30 @@ class PostgresqlConnections:
         return context
 
     async def _connected(self, password: str, tls: ssl.SSLContext | None) -> Any:
+        """Returns a connection to the first host that fits; raises what the last one raised.
+
+        As in libpq, the timeout is that of each host. asyncpg has one for all, which a host that hangs would use up.
+        """
+        role = self._settings.target_session_attrs
+        roles = ("standby", "any") if role == "prefer-standby" else (role,)
+        *others, last = itertools.product(roles, self._settings.hosts)
+        for attempt in others:
+            with contextlib.suppress(OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched):
+                return await self._to_host(*attempt, password, tls)
+        return await self._to_host(*last, password, tls)
+
+    async def _to_host(self, role: str, host: str, password: str, tls: ssl.SSLContext | None) -> Any:
         settings = self._settings
         try:
             return await asyncpg.connect(
-                host=list(settings.hosts),
+                host=[host],
                 port=settings.port,
                 user=settings.username,
                 # With None, asyncpg would read ~/.pgpass.
                 password=password,
                 database=settings.database,
                 ssl=tls if tls is not None else False,
-                target_session_attrs=settings.target_session_attrs,
+                target_session_attrs=role,
                 timeout=settings.connect_seconds,
                 statement_cache_size=0,
                 server_settings={"application_name": "hpad"},
@@ -258,7 +272,7 @@ class PostgresqlConnections:
         except ConnectionError as error:
             if settings.sslmode != "prefer" or tls is None or not _lacks_tls(error):
                 raise
-        return await self._connected(password, None)
+        return await self._to_host(role, host, password, None)
 
 
 async def number(connection: Any, query: str, arguments: Sequence[Any], seconds: float) -> Value:
