@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import socket
 import ssl
 import struct
 import tracemalloc
@@ -17,7 +18,7 @@ from support.kafka_broker import PASSWORD, TOKEN, USER, Broker, serving
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
 from hpad.lab.servers import ports
-from hpad_adapters.kafka import Kafka
+from hpad_adapters.kafka import Kafka, cluster
 from hpad_adapters.kafka.settings import KafkaSettings
 
 LAG = testing.external("kafka_lag", "group=shop,topic=orders")
@@ -52,6 +53,29 @@ async def test_all_topics_of_a_group() -> None:
     assert 'group "shop": it has no committed offset' in message(nothing)
     fetched = [each for each in broker.asked if isinstance(each, kafka_broker.COMMITTED)]
     assert fetched[0].topics is None
+
+
+async def test_a_broker_that_hangs_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others answer for it: the next bootstrap server, and a group whose coordinator is another broker."""
+    monkeypatch.setattr(cluster, "BROKER_SECONDS", 1.0)
+    broker, other = Broker(), testing.external("kafka_lag", "group=other,topic=orders")
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        hanging = silent.getsockname()[1]
+
+        def coordinator(request: Any) -> Any:
+            found = Broker.default(broker, request)
+            asked = isinstance(request, kafka_broker.COORDINATOR) and request.coordinator_key == "other"
+            return (*found[:-1], hanging) if asked else found
+
+        broker.default = coordinator  # type: ignore[method-assign]
+        async with serving(broker) as address, testing.context("kafka") as context:
+            servers = [f"127.0.0.1:{hanging}", address]
+            adapter = Kafka(msgspec.convert({"bootstrap_servers": servers}, Kafka.Settings), context)
+            found, refused = await adapter.answer([LAG, other])
+    assert values(found) == (6000,)
+    assert message(refused) == f"Kafka broker 127.0.0.1:{hanging} did not answer within 1s"
 
 
 async def test_messages_that_retention_removes_meanwhile_give_no_lag_below_zero() -> None:

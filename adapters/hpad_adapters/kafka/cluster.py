@@ -29,6 +29,8 @@ MAX_ITERATIONS = 100_000
 """Of SCRAM, which the broker chooses: 4096 by default. More would take a thread for minutes."""
 MAX_BROKERS = 256
 """The limit for the connections of a batch: a broker names the leaders of partitions."""
+BROKER_SECONDS = 3.0
+"""How long one broker may take to connect, and for each answer: other bootstrap servers and groups need others."""
 LATEST, EARLIEST = -1, -2
 """Timestamps of ListOffsets."""
 _GROUP = 0
@@ -210,7 +212,8 @@ class KafkaCluster:
     async def _asked(self, at: Address, request: Any) -> Any:
         connection = await self._connection(at)
         try:
-            return await connection.send(request)
+            async with asyncio.timeout(BROKER_SECONDS):
+                return await connection.send(request)
         except Exception as error:  # noqa: BLE001  # the library raises any kind for a malformed response
             raise AdapterError(f"{_name(at)} {_failure(error)}") from None
 
@@ -238,7 +241,8 @@ class KafkaCluster:
             sasl_oauth_token_provider=_Token(login.token),
         )
         try:
-            await connection.connect()
+            async with asyncio.timeout(BROKER_SECONDS):
+                await connection.connect()
         except Exception as error:  # noqa: BLE001  # the library raises any kind for a malformed response
             raise AdapterError(f"{_name(at)} {_failure(error)}") from None
         return connection
@@ -264,6 +268,8 @@ def _fault(what: str, code: int, blame: Any = "source") -> AdapterError:
 def _failure(error: Exception) -> str:
     """Returns the end of a sentence that begins with the broker. The text of a refused login names no secret."""
     cause: BaseException = error.__cause__ or error
+    if isinstance(error, TimeoutError):
+        return f"did not answer within {BROKER_SECONDS:g}s"
     if isinstance(cause, KafkaTooMuchError):
         return str(cause)
     if isinstance(error, errors.SaslAuthenticationFailed | errors.UnsupportedSaslMechanismError):

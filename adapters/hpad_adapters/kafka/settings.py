@@ -81,7 +81,8 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class KafkaSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One Kafka cluster.
 
-    bootstrap_servers: some of its brokers, "host:9092"; the first that answers is used, and asked first from then on.
+    bootstrap_servers: some of its brokers, "host:9092"; the first that answers within 3 seconds is used, and asked
+        first from then on.
     metrics: name -> metric that the operator defines, beside kafka_lag, whose selector names group and topic.
     offset_reset_policy: what counts for a partition without a committed offset: error (the metric fails), earliest
         (all messages in it, for consumers with auto.offset.reset=earliest), or latest (1, as in KEDA, so that a first
