@@ -15,7 +15,6 @@ from hpad.engine.conditions import (
     FALSE,
     IDLE_FIRST,
     PAUSED,
-    SCALING_LIMITED,
     SCHEDULE_ACTIVE,
     SHADOW,
     TRUE,
@@ -122,14 +121,19 @@ def _mark_shadow(view: View, draft: Draft, decided: int | None) -> None:
     draft.condition(SHADOW, TRUE, view.shadow.withheld.reason, message)
 
 
+def limit(decision: Decision) -> tuple[str, str] | None:
+    """Returns reason and message of ScalingLimited where the budget, or after it busy pods, limit the count."""
+    for reason, found in (("BusyPods", decision.spared), ("BudgetLimit", decision.budgeted)):
+        if found is not None and found.held:
+            return reason, f"the desired replica count is {found.wanted}, but {found.holding}"
+    return None
+
+
 def mark_budget(draft: Draft, decision: Decision) -> None:
-    """Says that the budget limits the count, and whether it is known and has room for the minima of its HPAs."""
+    """Says whether the budget is known and has room for the minima of its HPAs."""
     found = decision.budgeted
     if found is None:
         return
-    if found.held:
-        message = f"the desired replica count is {found.wanted}, but {found.holding}"
-        draft.condition(SCALING_LIMITED, TRUE, "BudgetLimit", message)
     if found.error:
         draft.condition(WITHIN_BUDGET, FALSE, found.reason, f"budget {found.budget}: {found.error}")
     else:
@@ -138,13 +142,10 @@ def mark_budget(draft: Draft, decision: Decision) -> None:
 
 
 def mark_spared(view: View, draft: Draft, decision: Decision) -> None:
-    """Says that busy pods limit the count, and whether the last scale-down could tell idle pods from busy ones."""
+    """Says whether the last scale-down could tell idle pods from busy ones."""
     found = decision.spared
     if found is None:
         return
-    if found.held:
-        message = f"the desired replica count is {found.wanted}, but {found.holding}"
-        draft.condition(SCALING_LIMITED, TRUE, "BusyPods", message)
     if not view.controls.idle_first or busy.by_ordinal(view.hpa):
         return
     if found.error:

@@ -177,13 +177,18 @@ def _not_computed(view: View, draft: Draft, decision: Decision, text: str) -> Se
 
 
 def _explain(draft: Draft, decision: Decision) -> None:
-    """Sets the conditions from recommendation and limits; none where the metrics were not measured."""
-    recommendation, restrained = decision.recommendation, decision.restrained
-    if recommendation is None or recommendation.leader is None or restrained is None:
-        return
-    draft.condition(SCALING_ACTIVE, TRUE, "ValidMetricFound", _found(recommendation.source))
-    draft.condition(ABLE_TO_SCALE, TRUE, *restrained.able)
-    draft.condition(SCALING_LIMITED, TRUE if restrained.is_limited else FALSE, *restrained.limited)
+    """Sets the conditions from recommendation and limits; only what hpad adds to them where no metric was measured.
+
+    Each is set once: the time of its transition would be that of this turn if it was set to False and then to True.
+    """
+    recommendation, restrained, held = decision.recommendation, decision.restrained, marks.limit(decision)
+    if recommendation is not None and recommendation.leader is not None and restrained is not None:
+        draft.condition(SCALING_ACTIVE, TRUE, "ValidMetricFound", _found(recommendation.source))
+        draft.condition(ABLE_TO_SCALE, TRUE, *restrained.able)
+        if held is None:
+            draft.condition(SCALING_LIMITED, TRUE if restrained.is_limited else FALSE, *restrained.limited)
+    if held is not None:
+        draft.condition(SCALING_LIMITED, TRUE, *held)
 
 
 @functools.lru_cache(maxsize=1 << 10)

@@ -78,6 +78,14 @@ def test_a_held_count_is_named_wherever_people_look() -> None:
     assert (trace.spared.wanted, trace.spared.replicas, trace.spared.floor) == (1, 3, 3)
 
 
+def test_while_busy_pods_hold_a_count_the_status_stays_as_it_is() -> None:
+    web = workload(KEEP, replicas=3)
+    for _ in range(2):
+        assert web.reconcile(series(10), work=work(1, 1, 1), after=15).desired == 3
+    assert web.settled is not None
+    assert not web.settled.status_changed
+
+
 def test_the_outlook_says_what_the_count_waits_for() -> None:
     web = workload(KEEP)
     web.reconcile(series(1), work=work(0, 2, 0, 1))

@@ -59,6 +59,15 @@ def test_a_budget_that_is_short_is_named_wherever_people_look() -> None:
     assert first.text == "grows towards 9 once the budget gpu has room: others shrink, or its amount is raised"
 
 
+def test_while_a_budget_holds_a_count_the_status_stays_as_it_is() -> None:
+    web, said = workload(replicas=7), shared(20, held=13, wants=13, priority=1)
+    decided(web, 90, said)
+    decided(web, 90, said, after=15)
+    assert web.settled is not None
+    assert not web.settled.status_changed
+    assert web.condition(SCALING_LIMITED).last_transition_time == START
+
+
 def test_what_would_come_next_says_that_the_budget_has_to_have_room() -> None:
     web = workload()
     decided(web, 50, shared(20))
