@@ -263,6 +263,19 @@ def test_a_trigger_in_a_formula_needs_no_target_of_its_own() -> None:
     assert lost(found) == []
 
 
+@pytest.mark.parametrize(
+    ("spec", "inactive"),
+    [({}, None), ({"minReplicaCount": 1}, "value"), ({"minReplicaCount": 2, "idleReplicaCount": 0}, None)],
+)
+def test_an_inactive_external_scaler_is_zero_where_keda_scales_to_zero(
+    spec: dict[str, int], inactive: str | None
+) -> None:
+    """With other minima KEDA lets the HPA follow GetMetrics, whatever IsActive says."""
+    found = converted("external", {"scalerAddress": "scaler:9090"}, **spec)
+    [source] = [each for each in found.sources if each.adapter == "keda-external"]
+    assert source.query.get("inactive") == inactive
+
+
 def test_lists_and_streams_of_one_server_share_a_source() -> None:
     found = scaledobject.convert(scaled(REDIS, STREAM))
     assert len({str(source.settings) for source in found.sources}) == 1

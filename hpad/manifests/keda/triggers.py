@@ -100,6 +100,8 @@ def external(trigger: Trigger) -> None:
     if not host:
         raise trigger.invalid("scalerAddress", address, "must be of the form host:port")
     metric = {"metadata": _metadata(trigger, host), "name": trigger.owner}
+    if not trigger.to_zero or trigger.in_formula:
+        metric["inactive"] = "value"  # KEDA scales by IsActive to and from zero only, and a formula has a threshold
     source = trigger.source("keda-external", metric, host, _settings(trigger, address))
     trigger.external(source, _UNKNOWN_TARGET)
     if trigger.type == "external-push":
