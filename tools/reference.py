@@ -205,11 +205,11 @@ other HPA, an HPA grows only as far as it could if those wanted their `maxReplic
 
 Minima beyond the amount hold all the same; `hpad check` of configuration and HPAs names them, for cores where the
 manifests of the targets are among the files. With an unknown budget, or where it is unknown what a replica costs, the
-HPA does not grow. The condition `WithinBudget` says both. (An unknown one in the section `hpas` is an error.) A budget
-belongs to one hpad (its replicas share it); a deleted HPA no longer counts, whatever its target has, and neither does
-one whose target does not exist. `hpad explain` and the page show what the budget has for an HPA, the series
-`hpad_budget_*` what is held and wanted of each. `hpad simulate` tries several HPAs with a [budget](../simulate.md);
-`hpad backtest` and `hpad advise` look at single HPAs, without it.
+HPA does not grow beyond its minimum. The condition `WithinBudget` says both. (An unknown one in the section `hpas` is
+an error.) A budget belongs to one hpad (its replicas share it); a deleted HPA no longer counts, whatever its target
+has, and neither does one whose target does not exist. `hpad explain` and the page show what the budget has for an HPA,
+the series `hpad_budget_*` what is held and wanted of each. `hpad simulate` tries several HPAs with a
+[budget](../simulate.md); `hpad backtest` and `hpad advise` look at single HPAs, without it.
 """
 _PERIODS = """## Periods of single HPAs
 

@@ -80,7 +80,7 @@ def within(view: View, decision: Decision, shares: Shares) -> Decision:
 def _budgeted(decision: Decision, own: BudgetMember, shares: Shares) -> Budgeted:
     wanted = decision.desired
     if shares.error:
-        count = min(wanted, decision.current)
+        count = min(wanted, max(decision.current, own.minimum))
         return Budgeted(budget=shares.budget, wanted=wanted, replicas=count, reason=UNKNOWN, error=shares.error)
     own = replace(own, cost=shares.cost)
     members, unit = (*shares.members, own), shares.unit

@@ -141,6 +141,7 @@ def test_an_unknown_budget_lets_nothing_grow() -> None:
     assert limited == f"the desired replica count is 9, but it is unknown {said.replace('the budget', 'its budget')}"
     down = workload(5, behavior=FAST)
     assert decided(down, 20, unknown).scale_to == 2
+    assert workload(1, low=3).reconcile(shares=unknown).scale_to == 3, "its minimum is no matter of the budget"
 
 
 def test_minima_may_take_the_whole_budget() -> None:
