@@ -21,6 +21,8 @@ _LIFE_BY_DEFAULT: Final = 300.0
 _EARLY_SECONDS: Final = 30.0
 _EARLY_SHARE: Final = 0.1
 _ERROR_CODE: Final = re.compile(r"[a-z_]{1,40}")
+_TOKEN: Final = re.compile(r"[!-~]{1,16384}")
+"""RFC 6750, section 2.1, has fewer characters and no bound; servers take headers of 8 to 16 KiB."""
 
 
 class _Granted(msgspec.Struct):
@@ -75,8 +77,8 @@ class OAuth2Tokens:
             life = float(granted.expires_in)
         except ValueError:
             life = math.nan
-        # A text may be "nan", and no time compares as later than that: the token would never be replaced.
-        if math.isnan(life) or not granted.access_token or not fits_header(granted.access_token):
+        # A text may be "nan" or "-inf", and no time compares as later than what follows: the token would stay for ever.
+        if not math.isfinite(life) or not _TOKEN.fullmatch(granted.access_token):
             raise AdapterError(f"{self._name} answered something other than a token")
         return granted.access_token, life
 

@@ -20,8 +20,12 @@ from hpad.api.text import harmless, harmless_lines, visible
 HIDDEN: Final = "***"
 MOST: Final = 256
 """The secrets that are remembered, those used last: one that was replaced stays for as many replacements."""
+MOST_CHARACTERS: Final = 1 << 20
+"""Of these secrets. Each is kept in some sixteen forms."""
 _SHORTEST: Final = 4
 _LONGEST: Final = 1 << 16
+_MOST_WORDS: Final = 16
+"""Of a secret, that are hidden alone as well."""
 _BEGINNING: Final = 12
 """So many characters count as a part of a secret anywhere, fewer only at the end of a text and before an ellipsis."""
 _NO_SECRETS: Final = frozenset({"true", "false", "null", "none", "basic", "bearer", "digest", "token"})
@@ -57,13 +61,23 @@ class Secrets:
         self.know(known)
 
     def add(self, secret: str) -> None:
-        """Hides a secret from now on. Takes no time for one that was added before. May be called in any thread."""
+        """Hides a secret from now on. Takes no time for one that was added before. May be called in any thread.
+
+        Longer ones than _LONGEST are not hidden.
+        """
+        if len(secret) > _LONGEST:
+            return
         forms = self._added.pop(secret, None)
         is_new = forms is None
         self._added[secret] = forms if forms is not None else frozenset(_forms(secret))
         if is_new:
-            for oldest in list(self._added)[:-MOST]:
+            present = list(self._added)
+            left = len(present), sum(map(len, present))
+            for oldest in present:
+                if left[0] <= MOST and left[1] <= MOST_CHARACTERS:
+                    break
                 self._added.pop(oldest, None)
+                left = left[0] - 1, left[1] - len(oldest)
             self._all = _sorted(self._known.union(*list(self._added.values())))
 
     def know(self, secrets: Iterable[str]) -> None:
@@ -98,7 +112,7 @@ def _sorted(forms: Iterable[str]) -> tuple[str, ...]:
 
 def _forms(secret: str) -> Iterator[str]:
     """Yields the forms of a secret and of its words: of "Bearer abc" an error may hold the second word alone."""
-    for text in {secret, *secret.split(), *_of_basic(secret)} if len(secret) <= _LONGEST else ():
+    for text in {secret, *secret.split(None, _MOST_WORDS), *_of_basic(secret)} if len(secret) <= _LONGEST else ():
         if len(text) >= _SHORTEST and text.lower() not in _NO_SECRETS:
             yield text
             yield from (quote(text, safe="", errors="replace"), quote_plus(text, errors="replace"), html.escape(text))

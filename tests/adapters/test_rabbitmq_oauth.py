@@ -120,6 +120,9 @@ async def test_a_token_that_expires_is_replaced_before_it_is_used(stub, rabbit, 
         ((200, "{}"), "answered something other than a token"),
         ((200, "<html>"), "answered something other than a token"),
         ((200, '{"access_token": "a\\nb"}'), "answered something other than a token"),
+        ((200, '{"access_token": "t", "expires_in": "-inf"}'), "answered something other than a token"),
+        ((200, '{"access_token": "one two"}'), "answered something other than a token"),
+        ((200, f'{{"access_token": "{"t" * 16385}"}}'), "answered something other than a token"),
     ],
 )
 async def test_the_error_names_a_provider_that_grants_no_token(stub, rabbit, provider, refusal, error):

@@ -8,7 +8,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from hpad.api.secrets import MOST, Secrets, public
+from hpad.api.secrets import MOST, MOST_CHARACTERS, Secrets, public
 
 SECRET = "pä55/wörd & \"more\" 'things'\\"
 OF_BASIC = base64.b64encode(f"somebody:{SECRET}".encode()).decode()
@@ -79,6 +79,15 @@ def test_replaced_secrets_stay_hidden_for_a_while_and_their_number_is_bounded() 
         secrets.add("read each time")
     text = f"of the settings, read each time, token-{3 * MOST - 1:04}-x, token-{2 * MOST + 2:04}-x, token-0001-x!"
     assert secrets.hidden(text) == "***, ***, ***, ***, token-0001-x!"
+
+
+def test_long_secrets_are_bounded_by_their_characters_and_in_the_words_that_are_hidden_alone() -> None:
+    secrets, texts = Secrets(), [f"{number:04}" * (MOST_CHARACTERS // 4 // 20) for number in range(40)]
+    for text in texts:
+        secrets.add(text)
+    assert [secrets.hidden(text) == "***" for text in texts] == [False] * 20 + [True] * 20
+    secrets.add(" ".join(f"word-{number:04}" for number in range(1000)))
+    assert secrets.hidden("word-0003, word-0900") == "***, word-0900"
 
 
 @pytest.mark.parametrize("word", ["Bearer", "basic", "true", "ab"])
