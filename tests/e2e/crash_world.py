@@ -51,19 +51,25 @@ class StoreClock(SystemClock):
 
 
 class Pulse:
-    """Writes signs of life and notes to the parent, and kills the child at sign (or with `between`, rest) `doom`."""
+    """Writes signs of life and notes to the parent, and kills the child at sign (or with `between`, rest) `doom`.
 
-    def __init__(self, pipe: int, doom: int, *, between: bool = False) -> None:
+    With `late` the child ends that many seconds after the sign, wherever it is by then.
+    """
+
+    def __init__(self, pipe: int, doom: int, *, between: bool = False, late: float = 0.0) -> None:
         self._pipe = pipe
         self._remaining = doom
         self._between = between
+        self._late = late
 
     def moment(self) -> None:
         os.write(self._pipe, b".\n")
         if self._between:
             return
         self._remaining -= 1
-        if self._remaining == 0:
+        if self._remaining == 0 and self._late:
+            signal.setitimer(signal.ITIMER_REAL, self._late)  # nothing handles its signal, which ends the process
+        elif self._remaining == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def rest(self) -> None:

@@ -1,9 +1,9 @@
 """Plays a timeline with a persistent store, in child processes that are killed (-9) again and again.
 
 The parent imports everything and forks a child for each life. The child uses the real reconciler and the real store,
-and is killed at a random moment: by the parent, or (`lazy`) by itself at a moment from the seed, so that a run can be
-repeated. The parent keeps a file of lines that survives all children. The next child starts with the first step that
-is neither written nor complete. The lines, from which `crash_model` checks the run:
+and is killed at a random moment: at a sign of life, or up to ten milliseconds after it. With `lazy` it is at the sign,
+so that a run can be repeated. The parent keeps a file of lines that survives all children. The next child starts with
+the first step that is neither written nor complete. The lines, from which `crash_model` checks the run:
 
 - "b LIFE": a child starts. "l FOUND": it has loaded records.
 - "t STEP": a turn starts. "f STEP": it is postponed. "h STEP HISTORY": the history that it decides with.
@@ -21,13 +21,12 @@ so the monotonic clock counts steps, and an HPA's next turn is planned for its n
 
 import asyncio
 import contextlib
+import functools
 import json
 import math
 import os
 import random
-import signal
 import sys
-import time
 import traceback
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, timedelta
@@ -274,18 +273,13 @@ def fork(run: Any) -> tuple[int, int]:
     return child, reading
 
 
-def killed(child: int, reading: int, seen: Path, moments: int, seconds: float) -> bool:
-    """Kills a child `seconds` after a number of signs of life; returns False if it ended before. Raises SystemExit.
+def killed(child: int, reading: int, seen: Path) -> bool:
+    """Waits for the end of a child; returns whether it was killed. Raises SystemExit.
 
     Keeps the notes of the child in the file `seen`, also its last ones, but no incomplete line.
     """
     with open(reading, "rb") as signs, seen.open("ab") as kept:
-        for count, sign in enumerate(signs, start=1):
-            if sign != b".\n" and sign.endswith(b"\n"):
-                kept.write(sign)
-            if count == moments:
-                time.sleep(seconds)
-                os.kill(child, signal.SIGKILL)
+        kept.writelines(sign for sign in signs if sign != b".\n" and sign.endswith(b"\n"))
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         return True
@@ -301,27 +295,29 @@ def main(
     lazy, between = "lazy" in options, "between" in options
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     plan, dice, deaths = steps(timeline), random.Random(seed), 0
-    mean = len(plan) * (0.5 if between else 5 if lazy else 3) / (kills + 1)
+    mean = len(plan) * (0.5 if between else 5 if lazy else 2) / (kills + 1)
     ended = False
     while not ended:
         last = deaths >= kills
         trouble = crash_troubles.Trouble("" if last else kind, Path(where), dice)
         moments = -1 if last else 1 + int(min(dice.expovariate(1 / mean), 4 * mean))
         late = dice.choice([0, dice.uniform(0, 0.002), dice.uniform(0, 0.01)])
-        if first(seen) * kills > 0.6 * deaths * len(plan):  # a fast machine would reach the end before KILLS deaths
+        # A fast machine would reach the end before KILLS deaths.
+        if lazy or between or first(seen) * kills > 0.6 * deaths * len(plan):
             late = 0.0
+        pulse = functools.partial(Pulse, doom=moments, between=between, late=late)
 
-        async def run(pipe: int, moments: int = moments, trouble: crash_troubles.Trouble = trouble) -> None:
+        async def run(pipe: int, pulse: Any = pulse, trouble: crash_troubles.Trouble = trouble) -> None:
             begin = first(seen)
             life = Life(plan, begin, started(seen, begin), written(seen), where, gap, lazy, trouble)
             trouble.suffer()
-            await life.live(Pulse(pipe, moments if lazy or between else -1, between=between))
+            await life.live(pulse(pipe))
 
         born = {"trouble": trouble.kind, "spoiled": trouble.spoils, "shift": trouble.shift.total_seconds()}
         with trouble.befalls():
             with seen.open("a") as kept:
                 kept.write(f"b {json.dumps(born)}\n")
-            ended = not killed(*fork(run), seen, -1 if lazy or between else moments, late)
+            ended = not killed(*fork(run), seen)
             deaths += not ended
     print(json.dumps({"deaths": deaths, "steps": len(plan)}), flush=True)
 
