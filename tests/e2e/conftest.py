@@ -16,12 +16,15 @@ from e2e.steady import Steady
 
 from hpad import settings
 from hpad.clock import Clock
+from hpad.controller import controller, sparing
 from hpad.daemon import app
 from hpad.election import lease
 from hpad.engine.view import Tunables
 from hpad.kube import watch
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster, resources
+from hpad.lab.cluster.store import Change
+from hpad.sources import limits
 
 collect_ignore = [] if "HPAD_TEST_CELERY" in os.environ else ["test_celery_word.py"]
 """Files of tests that take minutes, and run by hand only."""
@@ -39,11 +42,20 @@ class World:
     """
 
     def __init__(self, cluster: Cluster, stack: contextlib.AsyncExitStack) -> None:
+        self._load: dict[str, Callable[[int], int]] = {}
         self.cluster = cluster
         self.patience = AT_LAST
         self.daemon: app.App
         self._stack = stack
-        self._load: dict[str, Callable[[int], int]] = {}
+
+    @property
+    def cluster(self) -> Cluster:
+        return self._cluster
+
+    @cluster.setter
+    def cluster(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        cluster.store.subscribe(self._changed)
 
     async def hpad(
         self,
@@ -54,9 +66,8 @@ class World:
         reflector_options: watch.ReflectorOptions | None = None,
         **changes: Any,
     ) -> app.App:
-        """Starts hpad, once the pods of each loaded workload have their usage; `changes` are fields of its Settings."""
+        """Starts hpad, once the pods of each loaded workload exist; `changes` are fields of its Settings."""
         await self.until(lambda: all(map(self._complete, self._load)))
-        self._burn()
         values = {"sync_period": timedelta(seconds=PERIOD), "listen": None, "tunables": IMPATIENT, **changes}
         where = cluster_config or ClusterConfig(server=self.cluster.url)
         self.daemon = app.App(
@@ -113,14 +124,16 @@ class World:
         )
 
     def load(self, name: str, millis: Callable[[int], int] | int) -> None:
-        """Sets the CPU usage of each pod labelled app=NAME, in millicores, or by a function of the number of pods."""
-        self._load[name] = millis if callable(millis) else lambda pods: millis
+        """Sets the CPU usage of each pod labelled app=NAME, in millicores, or by a function of the number of pods.
 
-    async def burn(self) -> None:
-        """Sets the usage of all pods by `load`, until cancelled."""
-        while True:
+        It holds from the first moment of a pod on, and the number is always the present one.
+        """
+        self._load[name] = millis if callable(millis) else lambda pods: millis
+        self._burn()
+
+    def _changed(self, change: Change) -> None:
+        if change.resource == resources.PODS:
             self._burn()
-            await asyncio.sleep(0.02)
 
     def _burn(self) -> None:
         for name, millis in self._load.items():
@@ -191,13 +204,7 @@ class World:
 async def worlds(cluster: Cluster) -> AsyncIterator[World]:
     """Starts a cluster with a World, and stops both with the context."""
     async with contextlib.AsyncExitStack() as stack:
-        made = World(await stack.enter_async_context(cluster), stack)
-        burning = asyncio.create_task(made.burn())
-        try:
-            yield made
-        finally:
-            burning.cancel()
-            await asyncio.gather(burning, return_exceptions=True)
+        yield World(await stack.enter_async_context(cluster), stack)
 
 
 @pytest.fixture
@@ -211,6 +218,19 @@ async def steady(world: Any) -> Steady:
     made = Steady(world)
     made.prepare()
     return made
+
+
+@pytest.fixture(autouse=True)
+def leisure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives a turn, its metrics and its deletion costs as many seconds as with the default period.
+
+    Their parts of a period of 0.4 seconds are shorter than a pause of a busy machine, which would end a turn between
+    its write and its event. Tests of such timeouts override this fixture.
+    """
+    longer = settings.Settings().sync_period.total_seconds() / PERIOD
+    monkeypatch.setattr(limits, "PATIENCE", limits.PATIENCE * longer)
+    monkeypatch.setattr(controller, "_DEADLINE", controller._DEADLINE * longer)
+    monkeypatch.setattr(sparing, "_PATIENCE", sparing._PATIENCE * longer)
 
 
 @pytest.fixture(autouse=True)

@@ -110,7 +110,8 @@ async def test_a_source_that_hangs_delays_only_its_own_metric(world: Any) -> Non
         world.hpa("web")
         cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
         world.hpa("worker", metrics=[*QUEUE, {"type": "Resource", "resource": cpu}])
-        broker = settings.SourceSettings(name="rabbitmq", adapter="rabbitmq", settings={"url": url})
+        short = timedelta(seconds=0.3)
+        broker = settings.SourceSettings(name="rabbitmq", adapter="rabbitmq", settings={"url": url}, timeout=short)
         await world.hpad(sources=(broker,))
         await world.until(lambda: world.replicas("deployments", "web") == 3)
         await world.until(lambda: world.replicas("deployments", "worker") == 6)
@@ -224,7 +225,7 @@ async def test_the_command_runs_until_sigterm(world: Any, tmp_path: Path) -> Non
     world.workload("Deployment", "web", 15)
     world.hpa("web")
     kubeconfig = await world.cluster.kubeconfig(tmp_path / "kubeconfig")
-    flags = [f"--kubeconfig={kubeconfig}", "--horizontal-pod-autoscaler-sync-period=500ms", "--listen=none"]
+    flags = [f"--kubeconfig={kubeconfig}", "--horizontal-pod-autoscaler-sync-period=10s", "--listen=none"]
     notices = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(notices))
@@ -281,9 +282,10 @@ async def test_conflicts_of_a_scale_write_are_retried(world: Any) -> None:
 async def test_a_rejected_scale_is_reported_and_retried_next_period(world: Any) -> None:
     world.workload("Deployment", "web", 15)
     world.hpa("web")
-    world.cluster.faults.add(method="PUT", path="/scale", times=2, status=403)
+    world.cluster.faults.add(method="PUT", path="/scale", times=None, status=403)
     await world.hpad()
     await world.until(lambda: world.condition("web", "AbleToScale")[:2] == ("False", "FailedUpdateScale"))
+    world.cluster.faults.clear()
     await world.until(lambda: world.replicas("deployments", "web") == 10)
     await world.until(lambda: world.condition("web", "AbleToScale")[0] == "True")
     await world.until(lambda: "FailedRescale" in {reason for reason, _ in world.events("web")})

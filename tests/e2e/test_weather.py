@@ -21,6 +21,11 @@ from hpad.lab.cluster import Cluster
 SPELL = 4 * PERIOD
 
 
+@pytest.fixture
+def leisure() -> None:
+    """The timeouts are those of the short period, so that a fault lasts for several of them."""
+
+
 @pytest.mark.parametrize(
     ("what", "fault"),
     [
@@ -41,7 +46,7 @@ async def test_faulty_answers(steady: Steady, recovered: Recovered, what: str, f
     rule = steady.world.cluster.faults.add(times=None, **fault)
     steady.world.cluster.faults.drop_watches()
     await asyncio.sleep(SPELL)
-    assert rule.hits > 0
+    await steady.world.until(lambda: rule.hits)
     steady.world.cluster.faults.clear()
     await steady.end(what, recovered)
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trustme
 import yaml
 from e2e.conftest import PERIOD, worlds
@@ -20,6 +21,11 @@ from hpad.kube.auth.kubeconfig import load_cluster_config
 from hpad.lab.cluster import Cluster
 
 SPELL = 4 * PERIOD
+
+
+@pytest.fixture
+def leisure() -> None:
+    """The timeouts are those of the short period, so that a fault lasts for several of them."""
 
 
 async def relayed(world: Any, tls: ssl.SSLContext | None = None) -> Relay:
@@ -95,7 +101,7 @@ async def test_silent_watches(steady: Steady, recovered: Recovered) -> None:
     where = ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
     await steady.world.hpad(reflector_options=QUICK, cluster_config=where)
     await steady.begin()
-    assert relay.freeze() > 0
+    await steady.world.until(relay.freeze)
     await steady.end("watches that fell silent", recovered)
 
 
