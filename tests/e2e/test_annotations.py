@@ -157,8 +157,8 @@ async def test_a_period_in_the_spec_holds(world: Any, tmp_path: Path) -> None:
     lengths(tmp_path, orders=50)
     await world.until(lambda: replicas(world) == 5)
     text = "spec.options.sync-period: spec.syncPeriodSeconds says something else, and wins: remove one of them"
-    found = condition(world, "web", "HpadAnnotationsValid")
-    assert (found["status"], found["reason"], found["message"]) == ("False", "OverriddenAnnotation", text)
+    await world.until(lambda: condition(world, "web", "HpadAnnotationsValid")["message"] == text)
+    assert condition(world, "web", "HpadAnnotationsValid")["reason"] == "OverriddenAnnotation"
 
 
 async def test_the_status_of_a_fallback_in_the_spec_reaches_the_server(world: Any, tmp_path: Path) -> None:

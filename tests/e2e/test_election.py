@@ -32,8 +32,8 @@ QUICK = Election(
 Recovered = Callable[[float, str], None]
 FLAGS = (
     "--leader-elect",
-    "--leader-elect-lease-duration=5s",
-    "--leader-elect-renew-deadline=4s",
+    "--leader-elect-lease-duration=10s",
+    "--leader-elect-renew-deadline=8s",
     "--leader-elect-retry-period=200ms",
 )
 
@@ -209,7 +209,7 @@ async def test_a_paused_and_resumed_leader_writes_nothing(world: Any, tmp_path: 
             stopped = now()
             world.workload("Deployment", "web", 15)
             await world.until(lambda: world.replicas("deployments", "web") == 10)
-            recovered(now() - stopped, "a leader that was stopped (SIGSTOP), with a lease of 5 s")
+            recovered(now() - stopped, "a leader that was stopped (SIGSTOP), with a lease of 10 s")
             after = holder(world)
             assert after not in ("", before)
             first.send_signal(signal.SIGCONT)
@@ -222,7 +222,7 @@ async def test_a_paused_and_resumed_leader_writes_nothing(world: Any, tmp_path: 
             assert holder(world) == after
             assert scaled(world) == 3
     # On a busy machine a turn may be given up between the write and its line.
-    assert (logged(logs[0], "scale web"), logged(logs[1], "scale web") in (1, 2)) == (1, True)
+    assert (logged(logs[0], "scale web") in (0, 1), logged(logs[1], "scale web") in (1, 2)) == (True, True)
 
 
 async def test_a_killed_leader_is_replaced(world: Any, tmp_path: Path, recovered: Recovered) -> None:
@@ -238,7 +238,7 @@ async def test_a_killed_leader_is_replaced(world: Any, tmp_path: Path, recovered
             await first.wait()
             world.workload("Deployment", "web", 15)
             await world.until(lambda: world.replicas("deployments", "web") == 10)
-            recovered(now() - killed, "a leader that was killed, with a lease of 5 s")
+            recovered(now() - killed, "a leader that was killed, with a lease of 10 s")
             await asyncio.sleep(1.5)
             assert world.replicas("deployments", "web") == 10
             assert scaled(world) == 2

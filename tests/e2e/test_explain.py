@@ -25,13 +25,13 @@ async def explained(world: World, *arguments: str) -> list[str]:
     return [" ".join(line.split()) for line in printed.splitlines()]
 
 
-async def until_explained(world: World, words: str, *arguments: str) -> list[str]:
-    """Waits for a decision whose explanation contains a text, and returns its lines."""
+async def until_explained(world: World, *words: str) -> list[str]:
+    """Waits for a decision whose explanation contains these texts, and returns its lines."""
     await world.until(lambda: world.daemon.components.store.get(Key("default", "web")).last)
     async with asyncio.timeout(world.patience):
         while True:
-            lines = await explained(world, *arguments)
-            if any(words in line for line in lines):
+            lines = await explained(world)
+            if all(any(each in line for line in lines) for each in words):
                 return lines
             await asyncio.sleep(0.2)
 
@@ -55,7 +55,8 @@ async def test_php_apache_is_held_at_its_policy(world: World) -> None:
     world.hpa("web", behavior=behavior)
     await world.hpad(**LISTEN)
     await world.until(lambda: world.replicas("deployments", "web") == 3)
-    lines = await until_explained(world, "2 pods in 30m: from 1 to 3; 2 added, the first of them counts until ")
+    policy = "2 pods in 30m: from 1 to 3; 2 added, the first of them counts until "
+    lines = await until_explained(world, policy, "Pods: 3 ready")
     assert lines[:2] == ["HPA: default/web", "Target: Deployment/web, 3 replicas, min 1, max 10"]
     for wanted in (
         "cpu wants 19",

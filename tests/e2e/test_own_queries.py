@@ -60,8 +60,8 @@ async def test_an_autoscaler_scales_by_its_own_query_while_the_source_is_open(
 
     assert await daemon.reload(msgspec.structs.replace(daemon.settings, sources=(opened,))) == []
     await world.until(lambda: world.replicas("deployments", "own") == 4)
-    message = condition(world, "wrong", "ScalingActive")["message"]
-    assert 'spec.queries[depth]: there is no source "promm" (did you mean "prom"?)' in message
+    unknown = 'spec.queries[depth]: there is no source "promm" (did you mean "prom"?)'
+    await world.until(lambda: unknown in condition(world, "wrong", "ScalingActive")["message"])
 
     world.cluster.apply(autoscaler("wrong", "wrong", metrics=[external("depth", 20)], queries=[own("orders")]))
     await world.until(lambda: world.replicas("deployments", "wrong") == 4)

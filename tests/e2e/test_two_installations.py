@@ -41,6 +41,11 @@ def costs(world: Any, namespace: str) -> Any:
     return world.cluster.get("pods", "marked", namespace)["metadata"].get("annotations") or {}
 
 
+def reasons(world: Any) -> set[str]:
+    """Returns the reasons of all events."""
+    return {event["reason"] for event in world.cluster.list("events")}
+
+
 async def test_two_hpads_with_disjoint_namespaces_do_not_disturb_each_other(world: Any) -> None:
     workload(world, "shop", 3)
     workload(world, "billing", 4)
@@ -57,9 +62,8 @@ async def test_two_hpads_with_disjoint_namespaces_do_not_disturb_each_other(worl
     for each in (shop, billing):
         assert each.components.coordinator is not None
         assert each.status() == "Scaling by 1 HPA"
-    reasons = {event["reason"] for event in world.cluster.list("events")}
-    assert "SuccessfulRescale" in reasons
-    assert "AmbiguousSelector" not in reasons
+    await world.until(lambda: "SuccessfulRescale" in reasons(world))
+    assert "AmbiguousSelector" not in reasons(world)
     names = ["hpad-billing-history-0", "hpad-shop-history-0"]
     await world.until(lambda: sorted(each["metadata"]["name"] for each in world.cluster.list("configmaps")) == names)
 
