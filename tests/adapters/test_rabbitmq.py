@@ -1,6 +1,7 @@
 """Queue depths read from a real RabbitMQ."""
 
 import pytest
+from support.brokers import PATIENT
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample, Query
@@ -10,8 +11,7 @@ pytestmark = pytest.mark.rabbitmq
 
 
 def adapter(broker, rabbit: Context, **changed: object) -> rabbitmq.RabbitMQ:
-    patient = {"request_timeout": "60s", "connect_timeout": "60s"}
-    options = {"url": broker.url, "username": "monitor", "password": "m0nitor:pw/ü", **patient} | changed
+    options = {"url": broker.url, "username": "monitor", "password": "m0nitor:pw/ü", **PATIENT} | changed
     return rabbitmq.RabbitMQ(rabbitmq.Settings(**options), rabbit)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import sys
 
 import pytest
+from support.brokers import PATIENT
 from support.http_stub import relay
 
 from hpad import testing
@@ -22,7 +23,7 @@ async def source(broker, rabbit):
 
     def make(**changed: object) -> rabbitmq.RabbitMQ:
         options = {"url": broker.amqp_url, "source": "amqp", "username": "monitor", "password": "m0nitor:pw/ü"}
-        options["request_timeout"] = "60s"
+        options |= PATIENT
         made.append(rabbitmq.RabbitMQ(rabbitmq.Settings(**(options | changed)), rabbit))
         return made[-1]
 
@@ -149,7 +150,7 @@ async def test_a_user_without_rights_on_the_management_api_reads_by_amqp(broker,
     """The management API requires the tag "monitoring"; AMQP does not."""
     queue = await broker.declare()
     await broker.publish(queue, 3)
-    user = {"username": "plain", "password": "plain-pw", "request_timeout": "60s"}
+    user = {"username": "plain", "password": "plain-pw", **PATIENT}
     [refused] = await rabbitmq.RabbitMQ(rabbitmq.Settings(url=broker.url, **user), rabbit).answer(ready(queue))
     [answer] = await source(**user).answer(ready(queue))
     assert 'it needs the tag "monitoring"' in refused.message

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from support import free_ports
+from support.brokers import PATIENT
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
@@ -106,7 +107,7 @@ async def ask(url: str) -> Answer:
 
 
 async def ask_all(url: str, names: str) -> list[Answer]:
-    settings = rabbitmq.Settings(url=url, source="amqp", username="u", password="p", request_timeout="60s")
+    settings = rabbitmq.Settings(url=url, source="amqp", username="u", password="p", **PATIENT)
     async with testing.context("mq") as context:
         source = rabbitmq.RabbitMQ(settings, context)
         try:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from aiohttp import web
+from support.brokers import PATIENT
 from support.http_stub import Stub
 
 from hpad import testing
@@ -163,7 +164,7 @@ class Quiet:
 
     async def ask(self, context: Context, **settings: Any) -> Answer:
         nodes = [f"{self.url}/{name}" for name in "ab"]
-        options = {"url": self.url, "source": "auto", "metrics_url": nodes, "request_timeout": "60s"} | settings
+        options = {"url": self.url, "source": "auto", "metrics_url": nodes, **PATIENT} | settings
         query = testing.by_pod(testing.external("queue_messages", "queue=jobs"), MEMBERS)
         return (await testing.check_adapter(RabbitMQ(RabbitMQ.Settings(**options), context), [query]))[0]
 
@@ -237,7 +238,7 @@ class WithoutStatistics:
     @property
     def settings(self) -> dict[str, Any]:
         admin = self.server.admin
-        login = {"username": admin.name, "password": admin.password, "request_timeout": "60s"}
+        login = {"username": admin.name, "password": admin.password, **PATIENT}
         return login | {"source": "auto", "url": self.server.management_url, "metrics_url": self.metrics_url}
 
     def publish(self, count: int) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import structlog
 from aiohttp import web
+from support.brokers import PATIENT
 from support.rabbit_queues import counter, length, queue, until
 
 from hpad import testing
@@ -310,7 +311,7 @@ async def working(broker, queue: str, count: int, seconds: float, prefetch: int 
 
 @pytest.fixture
 def source(broker, rabbit: Context) -> rabbitmq.RabbitMQ:
-    options = {"username": "monitor", "password": "m0nitor:pw/ü", "request_timeout": "60s", "connect_timeout": "60s"}
+    options = {"username": "monitor", "password": "m0nitor:pw/ü", **PATIENT}
     return rabbitmq.RabbitMQ(rabbitmq.Settings(url=broker.url, **options), rabbit)
 
 

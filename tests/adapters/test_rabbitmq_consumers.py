@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from support.brokers import PATIENT
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, Context, Member, PodSample, Query
@@ -25,7 +26,7 @@ MEMBERS = (
 
 
 def adapter(url: str, context: Context, **changed: Any) -> rabbitmq.RabbitMQ:
-    options = {"url": url, "username": "monitor", "password": "m0nitor:pw/ü", "request_timeout": "60s"} | changed
+    options = {"url": url, "username": "monitor", "password": "m0nitor:pw/ü", **PATIENT} | changed
     return rabbitmq.RabbitMQ(rabbitmq.Settings(**options), context)
 
 

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from aiohttp import web
+from support.brokers import PATIENT
 
 from hpad import testing
 from hpad.adapter import AdapterError, ExternalSample, Query
@@ -18,7 +19,7 @@ NONE = dict.fromkeys(COUNTS, 0)
 
 
 def adapter(url, context, **changed: object) -> rabbitmq.RabbitMQ:
-    options = {"url": url, "username": "monitor", "password": PASSWORD, "request_timeout": "60s"} | changed
+    options = {"url": url, "username": "monitor", "password": PASSWORD, **PATIENT} | changed
     return rabbitmq.RabbitMQ(rabbitmq.Settings(**options), context)
 
 

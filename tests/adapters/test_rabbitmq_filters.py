@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from support.brokers import PATIENT
 
 from hpad import testing
 from hpad.adapter import AdapterError, ExternalSample
@@ -42,7 +43,7 @@ class Listing:
 
 
 def adapter(url: str, context: Any, **changed: object) -> rabbitmq.RabbitMQ:
-    options = {"url": url, "username": "hpad", "password": "hpad-lab", "request_timeout": "60s"} | changed
+    options = {"url": url, "username": "hpad", "password": "hpad-lab", **PATIENT} | changed
     return rabbitmq.RabbitMQ(rabbitmq.Settings(**options), context)
 
 

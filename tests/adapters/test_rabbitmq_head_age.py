@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+from support.brokers import PATIENT
 from support.rabbit_queues import queue, until
 
 from hpad.adapter import AdapterError, Context
@@ -92,7 +93,7 @@ async def test_real_queues_have_an_age_or_say_why_not(broker, rabbit: Context, l
     metrics = {kind: msgspec.structs.replace(metric, mode="head_age") for kind, metric in metrics.items()}
     for name in names.values():
         await broker.publish(name, 5, timestamp=began * 1000)
-    options = {"username": "monitor", "password": "m0nitor:pw/ü", "request_timeout": "60s", "connect_timeout": "60s"}
+    options = {"username": "monitor", "password": "m0nitor:pw/ü", **PATIENT}
     source = rabbitmq.RabbitMQ(rabbitmq.Settings(url=broker.url, metrics=metrics, **options), rabbit)
     for kind, (_, error) in KINDS.items():
         name, selector = (kind, None) if listed else ("queue_head_age", f"queue={names[kind]}")
@@ -110,7 +111,7 @@ async def test_the_oldest_message_counts_also_while_a_consumer_holds_it(broker, 
     name, began = await broker.declare(), int(time.time())
     for age in (600, 60):
         await broker.publish(name, 1, timestamp=began - age)
-    options = {"username": "monitor", "password": "m0nitor:pw/ü", "request_timeout": "60s", "connect_timeout": "60s"}
+    options = {"username": "monitor", "password": "m0nitor:pw/ü", **PATIENT}
     source = rabbitmq.RabbitMQ(rabbitmq.Settings(url=broker.url, **options), rabbit)
     async with broker.holding(name, 1):
         held = "queue_messages_unacknowledged"

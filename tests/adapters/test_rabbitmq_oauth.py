@@ -5,6 +5,7 @@ import base64
 import msgspec
 import pytest
 from aiohttp import web
+from support.brokers import PATIENT
 
 from hpad import testing
 from hpad.adapter import AdapterError, ExternalSample
@@ -12,7 +13,6 @@ from hpad_adapters import rabbitmq
 
 QUEUE = {"name": "q", "messages": 5, "messages_ready": 3, "messages_unacknowledged": 2}
 SECRET = "s3:cr&t/ü"
-PATIENT = {"request_timeout": "60s", "connect_timeout": "60s"}
 
 
 class Provider:

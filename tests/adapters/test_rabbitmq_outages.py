@@ -8,6 +8,7 @@ import asyncio
 import aiohttp
 import pytest
 from aiohttp import web
+from support.brokers import PATIENT
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample
@@ -22,7 +23,7 @@ SETTLED = 600.0
 
 
 def adapter(url: str | list[str], context: Context, **changed: object) -> rabbitmq.RabbitMQ:
-    options = {"url": url, "username": "hpad", "password": "hpad-lab", "request_timeout": "60s"} | changed
+    options = {"url": url, "username": "hpad", "password": "hpad-lab", **PATIENT} | changed
     return rabbitmq.RabbitMQ(rabbitmq.Settings(**options), context)
 
 

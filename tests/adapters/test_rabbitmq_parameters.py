@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import msgspec
 import pytest
+from support.brokers import PATIENT
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample
@@ -16,7 +17,6 @@ from hpad_adapters import rabbitmq
 
 pytestmark = pytest.mark.rabbitmq
 
-PATIENT = {"request_timeout": "60s", "connect_timeout": "60s"}
 SETTLED = 180.0
 """Statistics are collected each five seconds; the machine may be busy with other tests."""
 

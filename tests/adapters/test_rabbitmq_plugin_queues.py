@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 from support import http_stub
+from support.brokers import PATIENT
 from support.http_stub import Stub
 
 from hpad import testing
@@ -89,7 +90,7 @@ class Source:
 
 NAMES: tuple[Mode, ...] = ("publish_rate", "consumers", "growth")
 MODES = {mode: Metric(mode=mode) for mode in NAMES}
-OPTIONS = {"metrics": MODES, "patterns": {"all": ".*"}, "request_timeout": "60s"}
+OPTIONS = {"metrics": MODES, "patterns": {"all": ".*"}, **PATIENT}
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 from support import http_stub
+from support.brokers import PATIENT
 
 from hpad import testing
 from hpad.adapter import ExternalSample
@@ -48,7 +49,7 @@ async def test_counts_and_rates_are_those_of_the_work(broker, kind):
     producer, consumer = await asyncio.to_thread(lambda: (broker.connect(), broker.connect()))
     deliveries = consumer.consume(queue, prefetch=3)
     async with testing.context("rabbit", clock=clock) as context:
-        options = {"source": "prometheus", "rate_window": "10m", "request_timeout": "60s", "metrics": METRICS}
+        options = {"source": "prometheus", "rate_window": "10m", "metrics": METRICS, **PATIENT}
         source = Source(RabbitMQ(RabbitMQ.Settings(url=broker.metrics_url, **options), context), clock)
         await source.until([0, 0], f"messages {queue}", f"consumers {queue}")
         assert await source.ask(*(f"{mode} {queue}" for mode in RATES)) == [None] * len(RATES)

@@ -6,6 +6,7 @@ import struct
 import msgspec
 import pytest
 from support import stream_client
+from support.brokers import PATIENT
 from support.stream_client import (
     METADATA,
     OPEN,
@@ -31,7 +32,7 @@ broker_test = pytest.mark.rabbitmq
 @pytest.fixture
 def source(rabbit):
     def make(stream_url: object, **changed: object) -> RabbitMQ:
-        options = {"username": "hpad", "password": "hpad-lab", "request_timeout": "30s", "url": "http://127.0.0.1:1"}
+        options = {"username": "hpad", "password": "hpad-lab", "url": "http://127.0.0.1:1", **PATIENT}
         return RabbitMQ(msgspec.convert({**options, "stream_url": stream_url, **changed}, Settings), rabbit)
 
     return make
@@ -204,7 +205,8 @@ def many_partitions(key: int, request: bytes) -> list[bytes]:
 )
 async def test_what_the_protocol_does_not_allow_is_an_error(source, answers, error):
     async with serving(node(answers)) as url:
-        [message] = await values(source(url, max_bytes=4_096, request_timeout="1s"), lag("invoices"))
+        timeout = "1s" if error == "did not answer within" else "60s"
+        [message] = await values(source(url, max_bytes=4_096, request_timeout=timeout), lag("invoices"))
     assert error in message
 
 

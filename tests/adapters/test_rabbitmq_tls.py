@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
+from support.brokers import PATIENT
 from support.http_stub import Stub, server_tls, serving
 
 from hpad import testing
@@ -13,7 +14,6 @@ from hpad.adapter import AdapterError, Answer, ExternalSample
 from hpad_adapters import rabbitmq
 
 QUEUE = {"name": "a", "messages": 5, "messages_ready": 3, "messages_unacknowledged": 2}
-PATIENT = {"request_timeout": "60s", "connect_timeout": "60s"}
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from support.brokers import PATIENT
 from support.http_stub import SetClock
 
 from hpad import testing
@@ -22,7 +23,7 @@ SETTLED = 180.0
 
 
 def adapter(url: str, context: Context, **changed: object) -> rabbitmq.RabbitMQ:
-    options = {"url": url, "username": "hpad", "password": "hpad-lab", "request_timeout": "60s"} | changed
+    options = {"url": url, "username": "hpad", "password": "hpad-lab", **PATIENT} | changed
     return rabbitmq.RabbitMQ(rabbitmq.Settings(**options), context)
 
 

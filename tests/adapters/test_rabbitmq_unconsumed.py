@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from support.brokers import PATIENT
 from support.rabbit_queues import queue, until
 from support.virtual_time import ManualClock
 
@@ -20,7 +21,7 @@ PERIOD = 15.0
 
 def source(broker, rabbit: Context, clock: ManualClock | None = None, **changed: object) -> rabbitmq.RabbitMQ:
     options = {"url": broker.url, "username": "monitor", "password": "m0nitor:pw/ü"}
-    options |= {"request_timeout": "60s", "connect_timeout": "60s"} | changed
+    options |= PATIENT | changed
     context = msgspec.structs.replace(rabbit, clock=clock or rabbit.clock)
     return rabbitmq.RabbitMQ(rabbitmq.Settings(**options), context)
 

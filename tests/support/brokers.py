@@ -12,7 +12,7 @@ import tempfile
 import urllib.parse
 from collections.abc import AsyncIterator, Generator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
 import pytest
@@ -32,6 +32,9 @@ GUEST = rabbitmq.User("guest", "guest", ("administrator",), ("/",))
 """The user that a new RabbitMQ has."""
 OF_TESTS = ("worker_tasks", "spike", "tasks", "held")
 """Queues of the vhost "/", each for one test."""
+
+PATIENT: Final = {"request_timeout": "60s", "connect_timeout": "60s"}
+"""Settings of a source: with the defaults, a pause of two seconds of a busy machine is an error of the broker."""
 
 _numbers = itertools.count()
 _running: list["Broker | BaseException"] = []

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import msgspec
+from support.brokers import PATIENT
 
 from hpad import clock as clocks
 from hpad import testing
@@ -17,7 +18,6 @@ from hpad.sources import plugins
 
 SECRET = "s3cr3t"
 _LOGIN = {"username": "hpad", "password": SECRET}
-_AT_LEISURE = {"request_timeout": "60s", "connect_timeout": "60s"}
 
 
 class Server(NamedTuple):
@@ -41,7 +41,7 @@ def _options(source: str, at: Server) -> dict[str, Any]:
     redis = {"password": SECRET, **tls}
     nodes = {"nodes": [at.address], "tls": bool(at.ca)}
     options: dict[str, dict[str, Any]] = {
-        "celery over rabbitmq": {"rabbitmq": {"url": at.url(), **_LOGIN, **_AT_LEISURE, **tls}},
+        "celery over rabbitmq": {"rabbitmq": {"url": at.url(), **_LOGIN, **PATIENT, **tls}},
         "celery over redis": {"redis": {"url": at.url("redis"), **redis}},
         "http-json": {"metrics": {"depth": {"url": at.url(), "path": "depth"}}, **_LOGIN, **tls},
         "kafka": {"bootstrap_servers": [at.address], **({"tls": True, **tls} if at.ca else {})},
@@ -52,8 +52,8 @@ def _options(source: str, at: Server) -> dict[str, Any]:
             **{**_LOGIN, **({"sslmode": "verify-full", **tls} if at.ca else {"sslmode": "disable"})},
         },
         "prometheus": {"url": at.url(), "metrics": {"depth": {"query": "depth"}}, **_LOGIN, **tls},
-        "rabbitmq": {"url": at.url(), **_LOGIN, **_AT_LEISURE, **tls},
-        "rabbitmq over amqp": {"url": at.url("amqp"), "source": "amqp", **_LOGIN, **_AT_LEISURE, **tls},
+        "rabbitmq": {"url": at.url(), **_LOGIN, **PATIENT, **tls},
+        "rabbitmq over amqp": {"url": at.url("amqp"), "source": "amqp", **_LOGIN, **PATIENT, **tls},
         "redis": {"url": at.url("redis"), **redis},
         "redis cluster": {"cluster": nodes, **redis},
         "redis sentinel": {"sentinel": {"master": "main", **nodes}, **redis},

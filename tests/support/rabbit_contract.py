@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import pytest
+from support.brokers import PATIENT
 from support.rabbit_work import DONE, PODS, PUBLISHED, RabbitWork, queue_of
 
 from hpad import testing
@@ -114,7 +115,7 @@ def adapter(reader: str, place: Place, context: Context) -> rabbitmq.RabbitMQ:
         options = {"url": place.metrics_urls}
     if reader == "auto":
         options["metrics_url"] = place.metrics_urls
-    options |= {"username": place.user, "password": place.password, "request_timeout": "60s"}
+    options |= {"username": place.user, "password": place.password, **PATIENT}
     metrics = METRICS if reader != "amqp" else {"consumers": METRICS["consumers"]}
     return rabbitmq.RabbitMQ(rabbitmq.Settings(source=reader, metrics=metrics, rate_window=WINDOW, **options), context)
 
