@@ -81,6 +81,13 @@ async def wait_for_replicas(cluster: Cluster, count: int) -> None:
             await asyncio.sleep(0.02)
 
 
+def current_replicas(cluster: Cluster) -> int | None:
+    """Returns status.currentReplicas of the HPA."""
+    found = cluster.get("horizontalpodautoscalers", "web") or {}
+    count: int | None = (found.get("status") or {}).get("currentReplicas")
+    return count
+
+
 async def test_a_reload_applies_new_sources_and_intervals_at_once(cluster: Cluster, tmp_path: Path) -> None:
     first = small_settings(sync_period=timedelta(minutes=10), sources=static(tmp_path / "a.yaml", 20))
     async with app.App(first, cluster_config=ClusterConfig(server=cluster.url)) as daemon:
@@ -254,11 +261,12 @@ async def test_sigusr1_saves_the_last_decisions(cluster: Cluster, tmp_path: Path
     """Each signal writes a file. A replay of it gives the decisions that the cluster has seen; the daemon goes on."""
     folder, depth = tmp_path / "saved", tmp_path / "depth.yaml"
     depth.write_text("depth: 30\n")
-    text = "listen: 127.0.0.1:0\nsync_period: 1s\nstore: memory\n"
+    text = "listen: 127.0.0.1:0\nsync_period: 3s\nstore: memory\n"
     text += f"record_recent_dir: {folder}\nsources: {{file: {{adapter: static, file: {depth}}}}}\n"
     async with asyncio.timeout(240), service(cluster, tmp_path, text) as running:
         await running.until("STATUS=Scaling by 1 HPA")
-        await wait_for_replicas(cluster, 3)
+        while current_replicas(cluster) != 3:  # as the turn after the one that scales finds it  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
         for number in (1, 2):
             running.process.send_signal(signal.SIGUSR1)
             while len(list(folder.glob("recent.*.jsonl.gz"))) < number:  # noqa: ASYNC110  # a file of another process
@@ -355,10 +363,10 @@ async def test_a_hundred_reloads_under_load_lose_no_turn_and_leave_nothing(clust
         of_hpas = {
             **other,
             "match": {"metrics": ["depth"]},
-            "timeout": f"{1 + number // 2 % 2}s",
+            "timeout": f"{30 + number // 2 % 2}s",
             "limits": {"fresh": "0s"},
         }
-        period = f"{5000 + number // 20}ms" if number % 10 else "soon"
+        period = f"{60000 + number // 20}ms" if number % 10 else "soon"
         content = {"listen": "127.0.0.1:0", "sync_period": period, "sources": {"numbers": of_hpas, "other": other}}
         file.write_text(yaml.safe_dump(content))
 

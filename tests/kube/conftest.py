@@ -57,7 +57,7 @@ async def script() -> AsyncIterator[Script]:
 
 @pytest.fixture
 async def client(script: Script, clock: SkippingClock) -> AsyncIterator[Client]:
-    async with Client(ClusterConfig(script.url), clock, timeout=2.0) as client:
+    async with Client(ClusterConfig(script.url), clock, timeout=60.0) as client:
         yield client
 
 

@@ -191,7 +191,6 @@ async def test_redirects_and_refusals_are_final(post: Post, status: int) -> None
 
 
 async def test_a_server_that_hangs_up_or_is_slow_or_absent(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(senders, "ATTEMPT_SECONDS", 0.2)
     released = asyncio.Event()
 
     async def slow(request: web.BaseRequest) -> web.StreamResponse:
@@ -203,6 +202,8 @@ async def test_a_server_that_hangs_up_or_is_slow_or_absent(post: Post, monkeypat
         post.rescale()
         await post.counted(failed=1)
         assert post.notices.troubles == ["messages to ops are not sent: it closed the connection without an answer"]
+    monkeypatch.setattr(senders, "ATTEMPT_SECONDS", 0.2)
+    async with post.running(post.settings()):
         post.stub.handler = slow
         post.rescale("slow")
         await post.counted(failed=2)

@@ -47,8 +47,10 @@ class Reader:
         return ""
 
     async def decision(self) -> dict[str, Any]:
-        """Returns the data of the next event."""
-        kind, data = (await self.part()).splitlines()
+        """Returns the data of the next event, after any comments."""
+        while (part := await self.part()) == ": keep-alive\n":
+            pass
+        kind, data = part.splitlines()
         assert kind == "event: decision"
         assert data.startswith("data: ")
         summary: dict[str, Any] = json.loads(data.removeprefix("data: "))

@@ -35,7 +35,7 @@ async def backends(cluster: Cluster) -> AsyncIterator[Backends]:
     async with contextlib.AsyncExitStack() as stack:
 
         async def backend(allowed: Allowed = lambda: None) -> configmaps.ConfigMaps:
-            client = Client(ClusterConfig(cluster.url), SkippingClock(), timeout=2.0)
+            client = Client(ClusterConfig(cluster.url), SkippingClock(), timeout=60.0)
             made = configmaps.ConfigMaps(await stack.enter_async_context(client), "hpad", "history", allowed)
             await made.load()
             return made

@@ -48,20 +48,23 @@ class Explain:
 
     async def until(self, words: str, *arguments: str) -> str:
         """Waits until the output has these words, and returns it."""
+        out = ""
 
         async def found() -> bool:
+            nonlocal out
             status, out, _ = await self.run(*arguments)
             return status == 0 and words in out
 
         await until(found, True)
-        return await self.text(*arguments)
+        return out
 
 
 @contextlib.asynccontextmanager
 async def explaining(place: Place, log: Path) -> AsyncIterator[Explain]:
     """Starts hpad, and yields `hpad explain` that asks it."""
     with free_ports.port() as port:
-        async with hpad(place, log, f"--listen=127.0.0.1:{port}"):
+        # A decision whose turn is given up, after a pause of a whole period, is not in the history.
+        async with hpad(place, log, "--sync-period=4s", f"--listen=127.0.0.1:{port}"):
             yield Explain(place, port)
 
 

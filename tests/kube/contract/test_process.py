@@ -27,12 +27,12 @@ READY = {
     "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": LONG_AGO}],
 }
 FLAGS = (
-    "--sync-period=1s",
+    "--sync-period=2s",
     "--listen=none",
     "--log-format=json",
     "--leader-elect",
-    "--leader-elect-lease-duration=5s",
-    "--leader-elect-renew-deadline=4s",
+    "--leader-elect-lease-duration=10s",
+    "--leader-elect-renew-deadline=8s",
     "--leader-elect-retry-period=200ms",
 )
 
@@ -212,7 +212,7 @@ async def test_a_killed_process_is_replaced(
             await place.wait_for(210)
             await until(place.replicas, 7)
             which = request.node.callspec.params["api"]
-            recovered(now() - killed, f"a leader that was killed, with a lease of 5 s ({which} API server)")
+            recovered(now() - killed, f"a leader that was killed, with a lease of 10 s ({which} API server)")
             assert await place.holder() not in ("", leader)
             await place.settle(7)
             await until(place.sizes, ["New size: 4", "New size: 7"])
