@@ -170,9 +170,14 @@ async def test_a_dry_run_does_not_take_part_in_the_election(world: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def process(kubeconfig: Path, log: Path, config: Path | None = None) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Runs hpad as a process, and stops it with SIGTERM."""
-    flags = [f"--kubeconfig={kubeconfig}", "--sync-period=500ms", "--listen=none", "--log-format=json", *FLAGS]
+async def process(
+    kubeconfig: Path, log: Path, config: Path | None = None, *, period: str = "4s"
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Runs hpad as a process, and stops it with SIGTERM.
+
+    A pause of the machine for a whole `period` may end a turn after its write was sent, and the next turn writes again.
+    """
+    flags = [f"--kubeconfig={kubeconfig}", f"--sync-period={period}", "--listen=none", "--log-format=json", *FLAGS]
     flags += [] if config is None else [f"--config={config}"]
     with log.open("wb") as stderr:
         started = await asyncio.create_subprocess_exec(

@@ -61,7 +61,9 @@ class Pair:
         """Starts a replica that stands for election."""
         kubeconfig = await self._world.cluster.kubeconfig(self._folder / "kubeconfig")
         log = self._folder / f"{next(self._numbers)}.log"
-        started = await self._stack.enter_async_context(process(kubeconfig, log, self._folder / "hpad.yaml"))
+        started = await self._stack.enter_async_context(
+            process(kubeconfig, log, self._folder / "hpad.yaml", period="500ms")
+        )
         self._alive.append((started, log))
         await self._world.until(lambda: logged(log, "standing for election"))
 
