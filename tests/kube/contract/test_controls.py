@@ -86,7 +86,12 @@ async def test_each_annotation_applies_and_goes(place: Place, tmp_path: Path) ->
         await apply(place, sync_period="1h")
 
         async def is_at_rest() -> bool:
-            return "HpadAnnotationsValid" not in await place.conditions()
+            await asyncio.sleep(2)
+            at_rest = "HpadAnnotationsValid" not in await place.conditions()
+            if not at_rest:  # each edit has a turn; if that was given up on a busy machine, the next is due in an hour
+                await annotate(place, tolerance_down="9")
+                await annotate(place, tolerance_down=None)
+            return at_rest
 
         await until(is_at_rest, True)
         await place.wait_for(360)
