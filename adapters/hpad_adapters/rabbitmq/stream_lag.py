@@ -135,9 +135,10 @@ def lag(partition: PartitionOffsets, group: str, policy: NoOffset) -> int:
             )
         return partition.unread if policy == "earliest" else 1
     if partition.stored > partition.last + 1:
+        # Without the last offset, which moves on: a text that changes would cost a status write in each period.
         raise AdapterError(
-            f'group "{group}" has stored offset {partition.stored} in stream "{partition.stream}", whose last message '
-            f"has {partition.last}"
+            f'group "{group}" has stored offset {partition.stored} in stream "{partition.stream}", which is beyond its '
+            "last message: was the stream created anew?"
         )
     return partition.unread
 
