@@ -193,7 +193,7 @@ NOT_COORDINATOR, NOT_AUTHORIZED, NOT_LEADER, DENIED_TOPIC = 16, 30, 6, 29
         ),
         ("OFFSETS", ([("orders", [(0, NOT_LEADER, -1, -1), (1, 0, -1, 5)])],), "partition 0"),
         ("OFFSETS", ([("orders", [(0, 0, -1, 9)])],), "left out partition 1"),
-        ("OFFSETS", ([("orders", [(0, 0, -1, 3), (1, 0, -1, 20)])],), "which is beyond its end: was the topic created anew?"),
+        ("OFFSETS", ([("orders", [(0, 0, -1, 3), (1, 0, -1, 20)])],), "beyond its end: was the topic created anew?"),
         ("VERSIONS", (0, [(3, 90, 99)]), "did not answer as Kafka does"),
         ("VERSIONS", (0, [(3, 5, 1)]), "did not answer as Kafka does"),
     ],

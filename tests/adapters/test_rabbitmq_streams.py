@@ -191,7 +191,7 @@ def many_partitions(key: int, request: bytes) -> list[bytes]:
 @pytest.mark.parametrize(
     ("answers", "error"),
     [
-        (holding(0, 5, stored=9), 'group "app" has stored offset 9 in stream "invoices", which is beyond its last message'),
+        (holding(0, 5, stored=9), 'has stored offset 9 in stream "invoices", which is beyond its last message'),
         (holding(0, 5, stored=0, data=5_000), "a chunk of 5049 bytes (max_bytes: 4096)"),
         (lambda key, _: [stream_client.frame(UNSUBSCRIBE, b"")] if key == QUERY else [], "did not answer within"),
         (lambda key, content: [answered(key, b"\0\0\0\7")] if key == QUERY else [], "an answer to request 7, not"),
