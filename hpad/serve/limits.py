@@ -152,7 +152,8 @@ class Connection(web.RequestHandler):
             log.error("bug: unexpected exception in a request", exc_info=exc)
         else:
             log.debug("malformed request", status=status, kind=type(exc).__name__)
-        response = web.Response(text=f"{status}: {http.HTTPStatus(status).phrase}\n", status=status)
+        text, headers = f"{status}: {http.HTTPStatus(status).phrase}\n", {"Server": "hpad"}  # aiohttp names versions
+        response = web.Response(text=text, status=status, headers=headers)
         response.force_close()
         return response
 
