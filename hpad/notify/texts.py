@@ -119,7 +119,7 @@ def _short(text: str) -> str:
 # The bodies of requests: the text of a Slack webhook, and CloudEvents 1.0 in structured mode.
 
 _MOST_AT_ONCE: Final = 20
-"""Messages in one text for Slack: fewer than 20,000 characters, of 40,000 that it takes."""
+"""Messages in one text for Slack: fewer than 40,000 characters, behind which it cuts."""
 
 
 class Sender(NamedTuple):
@@ -158,7 +158,8 @@ def _escaped(text: str) -> str:
 def _slack(notice: Notice, sender: Sender) -> str:
     said = worded(notice, sender.page)
     head = f"[{sender.cluster}] {said.what}" if sender.cluster else said.what
-    lines = [f"{_sign(notice)} {_escaped(head)}", *map(_escaped, filter(None, (said.why, said.advice)))]
+    why = begin(_escaped(said.why), _LONGEST)  # the escapes count: cut off would be the messages of other HPAs
+    lines = [f"{_sign(notice)} {_escaped(head)}", *filter(None, (why, _escaped(said.advice)))]
     return "\n".join([*lines, f"<{_escaped(said.link)}|Open the page>"] if said.link else lines)
 
 

@@ -395,6 +395,19 @@ async def test_a_text_from_outside_is_no_markup_and_mentions_nobody(post: Post) 
     assert "`hpad explain -n default web` says more." in text
 
 
+async def test_escapes_make_no_message_longer_than_its_share_of_a_text(post: Post) -> None:
+    settings = post.settings()
+    immediately = msgspec.structs.replace(settings.after, failing=timedelta(0))
+    async with post.running(msgspec.structs.replace(settings, after=immediately)) as notices:
+        workload = Workload(external("depth", averageValue="10"), replicas=1)
+        workload.reconcile(AdapterError("&" * 600))
+        assert workload.done is not None
+        notices.note(workload.done)
+        await post.counted(sent=1)
+    _, why, _, _ = post.bodies[0]["text"].split("\n")
+    assert len(why) == 600
+
+
 async def test_a_missing_file_is_named_and_tried_again(post: Post) -> None:
     settings = post.settings()
     post._file.unlink()
