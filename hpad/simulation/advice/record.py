@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.sample import EXTERNAL, OBJECT
 from hpad.engine import schedule
 from hpad.engine.annotations import PLAIN
 from hpad.engine.propose import Tolerances
@@ -34,10 +36,11 @@ class PastRecord:
     """Columns with an entry per known moment; durations are in seconds.
 
     `lowest` and `highest` are the bounds as they were, by the schedule of the HPA, None where they are not known.
-    `ratios` has the value of each readable metric divided by its goal, by address. `load` is the number of replicas
-    that would have had the leading metric exactly at its goal. `asked` is the whole count that the metrics asked
-    for, without bounds: the present one within the tolerance, and one or more where minReplicas is not 0. `above`:
-    a metric is above its goal beyond the tolerance. `failing`: the HPA could not read a metric or its target.
+    `ratios` has the value of each readable metric divided by its goal, by address; 0 up to its activation threshold.
+    `load` is the number of replicas that would have had the leading metric exactly at its goal. `asked` is the whole
+    count that the metrics asked for, without bounds: the present one within the tolerance, and one or more where
+    minReplicas is not 0. `above`: a metric is above its goal beyond the tolerance. `failing`: the HPA could not read a
+    metric or its target.
     """
 
     begins: Sequence[float]
@@ -86,15 +89,15 @@ def record_of(past: HpaPast, tunables: Tunables) -> PastRecord:
     spans = _spans(load.times, load.step)
     kept = [index for index, count in enumerate(load.columns.get(REPLICAS, ())[: len(spans)]) if count is not None]
     counts = [round(count) for count in _taken(load.columns.get(REPLICAS, ()), kept) if count is not None]
-    metrics = metrics_of(past.hpa)
+    metrics, thresholds = metrics_of(past.hpa), _thresholds(past.hpa)
     ratios = {
-        address: _ratios(metric, _taken(load.columns[address], kept), counts)
+        address: _ratios(metric, _active(_taken(load.columns[address], kept), thresholds, address), counts)
         for address, metric in metrics.items()
         if address in load.columns and metric.error is None and metric.amount > 0
     }
     # What the HPA itself saw is nearer to the moment than a rate of cAdvisor.
     seen = [
-        _first(_ratios(metrics[address], _taken(past.seen[address], kept), counts), own)
+        _first(_ratios(metrics[address], _active(_taken(past.seen[address], kept), thresholds, address), counts), own)
         if address in past.seen
         else own
         for address, own in ratios.items()
@@ -119,6 +122,26 @@ def record_of(past: HpaPast, tunables: Tunables) -> PastRecord:
         tolerated=tolerated,
         step=load.step,
     )
+
+
+def _thresholds(hpa: HorizontalPodAutoscaler) -> dict[str, float]:
+    """Returns the activation thresholds (`hpad.io/activation`) by address: none where minReplicas is not 0."""
+    policies, metrics = PLAIN.of(hpa).policies, metrics_of(hpa)
+    if compiled_spec(hpa).min_replicas or not policies:
+        return {}
+    return {
+        address: policy.activation / 1000
+        for (address, metric), policy in zip(metrics.items(), policies, strict=True)
+        if policy.activation is not None and metric.type in (OBJECT, EXTERNAL)
+    }
+
+
+def _active(column: Column, thresholds: Mapping[str, float], address: str) -> Column:
+    """Returns 0 for each value that is not above the activation threshold of the metric: it asks for nothing."""
+    threshold = thresholds.get(address)
+    if threshold is None:
+        return column
+    return [value if value is None or value > threshold else 0.0 for value in column]
 
 
 def _spans(times: Sequence[float], step: float) -> list[float]:

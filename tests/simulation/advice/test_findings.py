@@ -4,11 +4,13 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from support.advice_cast import CPU, FAULTY, GOOD, QUEUE, WEEK, past_of
 from support.advice_pasts import DAY, HOUR, MINUTE, bursts, daily, flat, lived, noisy, painted, spec
 from support.engine import external, object_metric, pods_metric, resource
 
+from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.engine.view import Tunables
 from hpad.simulation.advice import facts
 from hpad.simulation.advice.assessment import Figures, FoundFault, HpaFault, Level, ModelTrust, Severity
@@ -220,6 +222,43 @@ def test_disabled_scale_ups() -> None:
     rules = {"scaleUp": {"selectPolicy": "Disabled"}}
     past = painted(spec(CPU, high=10, behavior=rules), [3] * WEEK, {"cpu": 100})
     assert text(past, HpaFault.POLICY_SLOW).startswith("scaleUp is disabled and held scale-ups back for 7d")
+
+
+def annotated(hpa: HorizontalPodAutoscaler, **annotations: str) -> HorizontalPodAutoscaler:
+    named = {f"hpad.io/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    return msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, annotations=named))
+
+
+def test_a_queue_below_its_activation_threshold_asks_for_nothing() -> None:
+    asleep = spec(QUEUE, low=0, high=10)
+    assert HpaFault.QUEUE_SLOW in severe(painted(asleep, [0] * WEEK, {"queue_messages": 80}))
+    assert severe(painted(annotated(asleep, activation="100"), [0] * WEEK, {"queue_messages": 80})) == []
+
+
+@pytest.mark.parametrize(
+    ("annotations", "cause"),
+    [
+        ({"metric_policy": "min"}, "the metric policy held scale-ups back for 7d"),
+        ({"budget": "nodes"}, "the budget nodes held scale-ups back for 7d"),
+    ],
+)
+def test_an_annotation_that_keeps_replicas_back_is_the_cause(annotations: dict[str, str], cause: str) -> None:
+    past = painted(annotated(spec(QUEUE, high=40), **annotations), [2] * WEEK, {"queue_messages": 900})
+    assert text(past, HpaFault.POLICY_SLOW).startswith(cause)
+    assert severe(past) == [HpaFault.POLICY_SLOW]
+
+
+def test_nothing_is_said_of_scaling_while_a_fallback_may_decide() -> None:
+    hpa, failing = spec(QUEUE), {"failing": {"ScalingActive": 1.0}}
+    assert text(painted(hpa, [2] * WEEK, **failing), HpaFault.METRIC_FAILING).endswith("did not scale meanwhile")
+    replaced = painted(annotated(hpa, fallback="replicas:5"), [2] * WEEK, **failing)
+    assert text(replaced, HpaFault.METRIC_FAILING).endswith(", and still at the end (ScalingActive)")
+
+
+def test_a_maximum_of_a_schedule_is_no_former_one() -> None:
+    hpa = annotated(spec(QUEUE, high=10), schedule="0 0 * * * for 24h: max=3")
+    found = text(painted(hpa, [3] * WEEK, {"queue_messages": 900}), HpaFault.AT_MAXIMUM)
+    assert found == "at a maximum below 10 for 7d, by its schedule"
 
 
 def test_a_goal_that_leaves_room_for_spikes_is_not_low() -> None:

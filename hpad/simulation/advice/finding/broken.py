@@ -8,6 +8,7 @@ from hpad.engine.spec import UTILIZATION
 from hpad.engine.words import names, percent
 from hpad.simulation.advice import facts
 from hpad.simulation.advice.assessment import FoundFault, HpaFault, Severity
+from hpad.simulation.advice.demand import is_replaced
 from hpad.simulation.advice.finding import shortage
 from hpad.simulation.advice.finding.case import Case, amount
 from hpad.simulation.advice.finding.shortage import FAR_ABOVE
@@ -73,8 +74,9 @@ def metric_failing(case: Case) -> Iterator[FoundFault]:
     what = "its target" if reason in _OF_TARGET else "all its metrics" if several else "its metric"
     brief = f"could not read {what} for {rounded(facts.unread)}, {percent(often)} of the time"
     longest = record.longest(record.failing)
-    text = f"{brief}, {rounded(longest)} without a break{', and still at the end' if lasting else ''} ({reason}):"
-    text += f" it did not scale{' down' if several else ''} meanwhile"
+    text = f"{brief}, {rounded(longest)} without a break{', and still at the end' if lasting else ''} ({reason})"
+    if not is_replaced(case.past.hpa):
+        text += f": it did not scale{' down' if several else ''} meanwhile"
     yield FoundFault(HpaFault.METRIC_FAILING, severity, text, brief)
 
 

@@ -8,6 +8,8 @@ from statistics import median
 from typing import NamedTuple
 
 from hpad.api import amounts
+from hpad.engine.annotations import PLAIN
+from hpad.engine.controls import Controls
 from hpad.engine.spec import UTILIZATION, CompiledMetric, CompiledSpec, compiled_spec
 from hpad.simulation.advice import rescales
 from hpad.simulation.advice.assessment import Facts, ModelTrust
@@ -35,6 +37,10 @@ class Case:
     @property
     def spec(self) -> CompiledSpec:
         return compiled_spec(self.past.hpa)
+
+    @property
+    def controls(self) -> Controls:
+        return PLAIN.of(self.past.hpa).controls
 
     @cached_property
     def metrics(self) -> Mapping[str, CompiledMetric]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hpad.engine.behavior import DISABLED, MIN_CHANGE, PERCENT, DirectionRules
+from hpad.engine.controls import Controls
 from hpad.engine.spec import UTILIZATION
 from hpad.engine.words import percent
 from hpad.simulation.advice import facts as own
@@ -60,8 +61,11 @@ def at_maximum(case: Case) -> Iterator[FoundFault]:
 
 
 def _formerly(case: Case, seconds: float) -> FoundFault:
-    """Returns the note on a maximum that has been changed since."""
-    text = f"at its maximum of then for {rounded(seconds)} before that was changed to {case.spec.max_replicas}"
+    """Returns the note on a maximum that its schedule lowers, or that has been changed since."""
+    if case.controls.schedule is not None:
+        text = f"at a maximum below {case.spec.max_replicas} for {rounded(seconds)}, by its schedule"
+    else:
+        text = f"at its maximum of then for {rounded(seconds)} before that was changed to {case.spec.max_replicas}"
     return FoundFault(HpaFault.AT_MAXIMUM, Severity.NOTE, text, text)
 
 
@@ -120,7 +124,17 @@ def _far_above(case: Case, moments: Moments) -> list[bool]:
 
 
 def _restraint(case: Case, held: Moments) -> str:
-    """Names what in the spec kept scale-ups back in half of these moments or more; "" if nothing did."""
+    """Names what in the spec or its annotations kept scale-ups back in half of these moments or more, else ""."""
+    return _of_behavior(case, held) or _of_annotations(case.controls)
+
+
+def _of_annotations(controls: Controls) -> str:
+    if controls.metric_policy is not None:
+        return "the metric policy"
+    return "" if controls.budget is None else f"the budget {controls.budget}"
+
+
+def _of_behavior(case: Case, held: Moments) -> str:
     behavior = case.spec.behavior
     if behavior is None:
         return ""
