@@ -18,7 +18,7 @@ from support import raw_http2
 from hpad import testing
 from hpad.adapter import Adapter, AdapterError, Answer, ExternalSample, HPAIdentity, Query
 from hpad.lab.servers import ports
-from hpad_adapters.keda_external import KedaExternal, messages
+from hpad_adapters.keda_external import KedaExternal, adapter, messages
 
 pytest.importorskip("grpclib", reason="needs the extra keda-external")
 from grpclib import const, server
@@ -241,6 +241,29 @@ async def test_frames_without_end_are_refused(frame: bytes) -> None:
         answers = await ask(f"127.0.0.1:{other.sockets[0].getsockname()[1]}", STORMS, STORMS, STORMS)
     assert {message(answer).partition(" sent ")[2] for answer in answers} == {"more frames than an answer needs"}
     assert connections == 1
+
+
+async def test_a_metric_without_an_answer_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All queries to a scaler share a call."""
+
+    class Waiting(Scaler):
+        def _handler(self, name: str) -> const.Handler:
+            plain = super()._handler(name)
+
+            async def handle(stream: Any) -> None:
+                request = await stream.recv_message()
+                if b"slow" in request:
+                    await asyncio.Event().wait()
+                await stream.send_message(self.answers[name])
+
+            return plain._replace(func=handle)
+
+    monkeypatch.setattr(adapter, "SECONDS", 1.0)
+    metrics = {"slow": {"metadata": {"city": "slow"}, "name": "a"}, "storms": {"name": "b"}}
+    async with serving(Waiting()) as address:
+        slow, found = await ask(address, testing.external("slow"), STORMS, metrics=metrics)
+    assert value(found) == (12_500,)
+    assert message(slow) == f'external scaler {address} did not answer within 1s about "slow"'
 
 
 async def test_a_server_that_is_down_is_an_error() -> None:

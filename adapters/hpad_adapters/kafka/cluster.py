@@ -215,7 +215,7 @@ class KafkaCluster:
             async with asyncio.timeout(BROKER_SECONDS):
                 return await connection.send(request)
         except Exception as error:  # noqa: BLE001  # the library raises any kind for a malformed response
-            raise AdapterError(f"{_name(at)} {_failure(error)}") from None
+            raise _unusable(at, error) from None
 
     async def _connection(self, at: Address) -> _Connection:
         """Returns the connection to a broker; callers at the same time share it."""
@@ -244,7 +244,7 @@ class KafkaCluster:
             async with asyncio.timeout(BROKER_SECONDS):
                 await connection.connect()
         except Exception as error:  # noqa: BLE001  # the library raises any kind for a malformed response
-            raise AdapterError(f"{_name(at)} {_failure(error)}") from None
+            raise _unusable(at, error) from None
         return connection
 
 
@@ -263,6 +263,11 @@ def _fault(what: str, code: int, blame: Any = "source") -> AdapterError:
     """Returns the error for an error code of the protocol, with its name and text there."""
     kind = errors.for_code(code)
     return AdapterError(f"{what}: {getattr(kind, 'message', '') or kind.__name__} ({kind.description or code})", blame)
+
+
+def _unusable(at: Address, error: Exception) -> AdapterError:
+    """Returns the error of a broker. After one that hangs, a retry would keep the other groups waiting."""
+    return AdapterError(f"{_name(at)} {_failure(error)}", lasting=isinstance(error, TimeoutError))
 
 
 def _failure(error: Exception) -> str:

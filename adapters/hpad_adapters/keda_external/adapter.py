@@ -21,6 +21,8 @@ from hpad_adapters.keda_external import messages
 from hpad_adapters.selection import labels, no_metric
 
 _AT_ONCE = 16
+SECONDS = 5.0
+"""How long the calls for one metric may take: the scaler may wait for one of its backends, and answer for others."""
 _MOST = (2**63 - 1) // 1000
 
 
@@ -93,11 +95,15 @@ class KedaExternal:
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a sample or an error per query; raises AdapterError if TLS cannot be used."""
         tls = await self._tls.context() if self._tls is not None else None
-        limit = asyncio.Semaphore(_AT_ONCE)
+        limit, deadline = asyncio.Semaphore(_AT_ONCE), asyncio.get_running_loop().time() + SECONDS
 
         async def one(calls: Any, query: Query) -> Sample:
-            async with limit:
-                return await self._sample(calls, query)
+            try:
+                async with asyncio.timeout_at(deadline), limit:
+                    return await self._sample(calls, query)
+            except TimeoutError:
+                text = f'{self._where} did not answer within {SECONDS:g}s about "{query.name}"'
+                raise AdapterError(text, lasting=True) from None  # a retry would keep the other queries waiting
 
         with contextlib.closing(self._calls(*self._at, tls, self._settings.server_name)) as calls:
             async with asyncio.TaskGroup() as group:
