@@ -225,11 +225,12 @@ def verdict(outcomes: Sequence[tuple[str, SimulatedOutcome]]) -> str:
     if not after.judged or not after.seconds:
         return text
     share = percent(after.above_goal / after.seconds)
-    if not before.judged or not before.seconds:
-        return f"{text}; above goal {share} of the time"
-    other = percent(before.above_goal / before.seconds)
-    instead = ", as before" if share == other else f" instead of {other}"
-    return f"{text}; above goal {share} of the time{instead}"
+    text = f"{text}; above goal {share} of the time"
+    if before.judged and before.seconds:
+        other = percent(before.above_goal / before.seconds)
+        text += ", as before" if share == other else f" instead of {other}"
+    undecided = percent(after.undecided / after.seconds)
+    return f"{text}; undecided {undecided} of the time" if after.undecided else text
 
 
 def _compared(before: float, after: float) -> str:

@@ -46,6 +46,12 @@ def test_what_a_recorded_curve_does_not_tell_is_a_dash() -> None:
             "new: 10 % more replica-hours than old; above goal 0.2 % of the time, as before",
         ),
         ({"judged": False}, {}, "new: as many replica-hours as old; above goal 0 % of the time"),
+        # What was not decided was neither above nor below the goal.
+        (
+            {"judged": False},
+            {"undecided": 50_000},
+            "new: as many replica-hours as old; above goal 0 % of the time; undecided 50 % of the time",
+        ),
         ({"replica_seconds": 0.0}, {"judged": False}, "new: replica-hours cannot be compared with old"),
     ],
 )
