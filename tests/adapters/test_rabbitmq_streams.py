@@ -178,6 +178,21 @@ async def test_each_stream_is_read_from_its_leader(source):
     )
 
 
+async def test_a_node_that_hangs_is_asked_last_from_then_on(source):
+    asked: list[int] = []
+
+    def hanging(key: int, content: bytes) -> list[bytes]:
+        asked.append(key)
+        return []
+
+    answers = holding(first=100, records=50, stored=139)
+    async with serving(hanging) as silent, serving(node(answers)) as leader:
+        adapter = source([silent, leader], request_timeout="1s")
+        for _ in range(2):
+            assert await values(adapter, lag("invoices")) == [(10_000,)]
+    assert asked.count(stream_client.PROPERTIES) == 1
+
+
 def listed(key: int, request: bytes, count: int) -> bytes:
     return answered(key, request, struct.pack(">I", count) + bytes(4 * count))
 

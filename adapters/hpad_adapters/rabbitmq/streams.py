@@ -62,6 +62,7 @@ class OffsetReader:
         self._timeout = settings.timeout_seconds
         self._http = Http(context, settings.http_options())
         self._published = PublishedMessages()
+        self._nodes = list(settings.stream_nodes)
 
     async def read(self, vhost: str, wanted: Mapping[StreamGroup, bool]) -> dict[StreamGroup, StreamOffsets]:
         """Returns the offsets of each partition, or the error of a stream; raises AdapterError if none is read.
@@ -69,7 +70,7 @@ class OffsetReader:
         `wanted`: whether published messages have to be counted as well.
         """
         reading = _Reading(vhost, wanted, self._published)
-        for node in self._settings.stream_nodes:
+        for node in tuple(self._nodes):
             if reading.done:
                 break
             try:
@@ -77,10 +78,13 @@ class OffsetReader:
                     await reading.ask(connection)
             except StreamRefusedError as error:
                 raise AdapterError(f"{_named(node)} refuses the user: {error}", lasting=True) from None
-            except TimeoutError:
-                reading.errors.append(f"{_named(node)} did not answer within {self._timeout:g}s")
             except _BROKEN as error:
-                reading.errors.append(f"{_named(node)} {_failed(error)}")
+                hangs = isinstance(error, TimeoutError)
+                why = f"did not answer within {self._timeout:g}s" if hangs else _failed(error)
+                reading.errors.append(f"{_named(node)} {why}")
+                # The others are asked first from then on: it may lead nothing any more.
+                self._nodes.remove(node)
+                self._nodes.append(node)
         return reading.found()
 
     @contextlib.asynccontextmanager
