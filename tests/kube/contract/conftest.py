@@ -74,7 +74,7 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[A
 async def started(kubeconfig: Path) -> AsyncIterator[Api]:
     """Connects to an API server, and creates a namespace."""
     config = await asyncio.to_thread(load_cluster_config, str(kubeconfig))
-    async with Client(config, SystemClock()) as client:
+    async with Client(config, SystemClock(), timeout=60.0) as client:
         api = Api(client, kubeconfig)
         await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": api.namespace}})
         yield api
