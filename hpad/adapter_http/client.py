@@ -167,7 +167,7 @@ class Http:
         headers = await self.headers()
         response = await self._followed(request, headers)
         if response.status == 401 and self._tokens is not None:
-            self._tokens.discard(headers["Authorization"].removeprefix("Bearer "))
+            self.discard(headers["Authorization"].removeprefix("Bearer "))
             response = await self._followed(request, await self.headers())
         return response
 
@@ -189,6 +189,11 @@ class Http:
         """Returns the token of the settings or of the identity provider, "" where the settings name neither."""
         texts = await read_secrets({"bearer_token": self._options.bearer_token})
         return texts["bearer_token"] or await self._token()
+
+    def discard(self, token: str) -> None:
+        """Forgets a token of the identity provider that a server has refused, as `send` does for a 401."""
+        if self._tokens is not None:
+            self._tokens.discard(token)
 
     async def tls(self) -> ssl.SSLContext:
         """Returns the TLS context, for connections that an adapter opens itself."""

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import trustme
+from aiohttp import web
 from support import http_stub, kafka_broker
 from support.kafka_broker import PASSWORD, TOKEN, USER, Broker, serving
 
@@ -42,6 +43,24 @@ def message(answer: Answer) -> str:
     assert isinstance(answer, AdapterError), answer
     assert not {PASSWORD, TOKEN, "wrong"} & set(answer.message.split())
     return answer.message
+
+
+async def test_a_refused_token_is_replaced(stub: http_stub.Stub) -> None:
+    tokens = iter(("old", TOKEN))
+
+    async def grant(request: web.BaseRequest) -> web.Response:
+        return web.json_response({"access_token": next(tokens), "expires_in": 3600})
+
+    stub.handler = grant
+    oauth2 = {"token_url": f"{stub.url}/token", "client_id": "me", "client_secret": "x"}
+    async with serving(Broker("OAUTHBEARER")) as address, testing.context("kafka") as context:
+        options = {"bootstrap_servers": [address], "sasl": "OAUTHBEARER", "oauth2": oauth2}
+        adapter = Kafka(msgspec.convert(options, Kafka.Settings), context)
+        with pytest.raises(AdapterError, match="refuses the login"):
+            await adapter.answer([LAG])
+        for _ in range(2):
+            assert [values(each) for each in await adapter.answer([LAG])] == [(6000,)]
+    assert len(stub.requests) == 2
 
 
 async def test_all_topics_of_a_group() -> None:

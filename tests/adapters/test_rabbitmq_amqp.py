@@ -9,6 +9,7 @@ from support.http_stub import relay
 
 from hpad import testing
 from hpad.adapter import AdapterError, Context, ExternalSample
+from hpad.adapter_http import OAuth2
 from hpad.lab.servers import ports
 from hpad_adapters import rabbitmq
 
@@ -168,6 +169,16 @@ async def test_each_refusal_has_its_own_error(broker, source):
     assert 'vhost "gone"' in vhost.message
     assert refused.message.startswith(f"rabbitmq at {dead} cannot be used over AMQP: it refused the connection")
     assert "AMQP cannot list queues" in pattern.message
+
+
+async def test_a_refused_token_is_not_used_again(source, stub):
+    stub.answers({"access_token": "revoked", "expires_in": 3600})
+    oauth2 = OAuth2(token_url=stub.url, client_id="me", client_secret="x")
+    reader = source(username="", password="", oauth2=oauth2)
+    for _ in range(2):
+        [refused] = await reader.answer(ready("q"))
+        assert "refused the user" in refused.message
+    assert len(stub.requests) == 2
 
 
 async def test_of_several_nodes_the_first_that_answers_is_used(broker, source):

@@ -5,9 +5,11 @@ import struct
 
 import msgspec
 import pytest
+from aiohttp import web
 from support import stream_client
 from support.brokers import PATIENT
 from support.stream_client import (
+    LOGIN,
     METADATA,
     OPEN,
     PARTITIONS,
@@ -176,6 +178,23 @@ async def test_each_stream_is_read_from_its_leader(source):
     assert message == (
         'the leader of stream "invoices" is a:5552, which no address of stream_url is: write one for each node'
     )
+
+
+async def test_a_refused_token_is_replaced(source, stub):
+    tokens, answers = iter(("old", "new")), holding(first=100, records=50, stored=139)
+
+    async def grant(request):
+        return web.json_response({"access_token": next(tokens), "expires_in": 3600})
+
+    def refusing(key: int, content: bytes) -> list[bytes]:
+        return [answered(key, content, code=8)] if key == LOGIN and b"old" in content else answers(key, content)
+
+    stub.handler = grant
+    login = {"oauth2": {"token_url": stub.url, "client_id": "me", "client_secret": "x"}, "username": "", "password": ""}
+    async with serving(node(refusing)) as url:
+        adapter = source(url, **login)
+        assert "refuses the user" in (await values(adapter, lag("invoices")))[0]
+        assert await values(adapter, lag("invoices")) == [(10_000,)]
 
 
 async def test_a_node_that_hangs_is_asked_last_from_then_on(source):

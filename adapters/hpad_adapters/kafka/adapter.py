@@ -121,7 +121,8 @@ class Kafka:
         password = (await read_secrets({"password": settings.secret}))["password"]
         token = await self._http.bearer() if settings.sasl == "OAUTHBEARER" else ""
         tls = await self._tls.context() if self._tls is not None else None
-        return self._client.Login(tls, settings.sasl, settings.username, password, token, self._trust)
+        names = settings.sasl, settings.username, password, token
+        return self._client.Login(tls, *names, self._trust, self._http.discard)
 
     async def _sample(self, cluster: Any, wanted: WantedLag) -> Sample:
         # The ends are read last, so that no commit and no first offset lies beyond them.

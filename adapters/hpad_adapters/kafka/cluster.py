@@ -7,7 +7,7 @@ its clients with background tasks and retries are not used. Source: Apache Kafka
 import asyncio
 import logging
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from aiokafka import errors
@@ -45,7 +45,10 @@ Address = tuple[str, int]
 
 
 class Login(NamedTuple):
-    """How to connect: a TLS context, and the user with its password, or a token, of a SASL mechanism."""
+    """How to connect: a TLS context, and the user with its password, or a token, of a SASL mechanism.
+
+    `discard` is called with a token that a broker has refused.
+    """
 
     tls: ssl.SSLContext | None
     mechanism: str
@@ -53,6 +56,7 @@ class Login(NamedTuple):
     password: str
     token: str
     trust: Trust
+    discard: Callable[[str], None]
 
     def check(self, at: Address) -> None:
         """Raises AdapterError for a broker that may not get the password or token. SCRAM sends neither."""
@@ -244,6 +248,8 @@ class KafkaCluster:
             async with asyncio.timeout(BROKER_SECONDS):
                 await connection.connect()
         except Exception as error:  # noqa: BLE001  # the library raises any kind for a malformed response
+            if isinstance(error, errors.SaslAuthenticationFailed):
+                login.discard(login.token)
             raise _unusable(at, error) from None
         return connection
 

@@ -287,8 +287,13 @@ class Amqp:
         link.connection = self._library.Connection(url, context=tls, transport_factory=link, **options)
         # Set here and not in the URL, whose path cannot hold every name.
         link.connection.vhost = vhost
-        async with asyncio.timeout(self._timeout / len(self._nodes)):
-            await link.connection.connect()
+        refused = self._library.exceptions.AuthenticationError, self._library.exceptions.ProbableAuthenticationError
+        try:
+            async with asyncio.timeout(self._timeout / len(self._nodes)):
+                await link.connection.connect()
+        except refused:
+            self._http.discard(password)  # a token that was revoked is replaced
+            raise
 
     def _refusal(self, vhost: str, error: Exception) -> str:
         """Returns why there is no answer on an open connection."""

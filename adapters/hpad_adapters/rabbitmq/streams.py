@@ -98,7 +98,11 @@ class OffsetReader:
             streams = await asyncio.open_connection(parts.hostname, port, ssl=tls, server_hostname=name)
         connection = StreamConnection(*streams, self._timeout, self._settings.max_bytes)
         try:
-            await connection.open(user, password, vhost)
+            try:
+                await connection.open(user, password, vhost)
+            except StreamRefusedError:
+                self._http.discard(password)  # a token that was revoked is replaced
+                raise
             yield connection
         finally:
             await connection.close()
