@@ -70,8 +70,15 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             return [stage.halted(self.verdict)]
         found = [Stage(BOUNDS, self.limited, str(self.verdict))] if isinstance(self.verdict, Clamp) else self._measured
         if self.budgeted is not None:
-            found = [*found, stage.budgeted(self.budgeted)]
+            found = [*found, stage.budgeted(self.budgeted, self._asked)]
         return found if self.spared is None else [*found, stage.spared(self.spared)]
+
+    @property
+    def _asked(self) -> int | None:
+        """What the metrics ask for, with spare replicas; None where they do not decide."""
+        if self.spare is not None:
+            return self.spare.replicas
+        return None if self.recommendation is None else self.recommendation.replicas
 
     @property
     def _measured(self) -> list[Stage]:

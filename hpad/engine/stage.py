@@ -139,9 +139,15 @@ def restraints(found: Restrained, count: int) -> Iterator[Stage]:
         yield Stage(BOUNDS, count)
 
 
-def budgeted(found: Budgeted) -> Stage:
-    """Returns the budget that the HPA shares."""
-    return Stage(BUDGET, found.replicas, found.holding, SHARED_BUDGET) if found.held else Stage(BUDGET, found.replicas)
+def budgeted(found: Budgeted, asked: int | None) -> Stage:
+    """Returns the budget that the HPA shares. `asked` is what the metrics ask for, None where they do not decide.
+
+    A budget that only cuts what a window holds does not hold the count.
+    """
+    if not found.held:
+        return Stage(BUDGET, found.replicas)
+    holds = SHARED_BUDGET if asked is None or found.replicas < asked else ""
+    return Stage(BUDGET, found.replicas, found.holding, holds)
 
 
 def spared(found: Spared) -> Stage:

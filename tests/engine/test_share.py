@@ -68,6 +68,15 @@ def test_while_a_budget_holds_a_count_the_status_stays_as_it_is() -> None:
     assert web.condition(SCALING_LIMITED).last_transition_time == START
 
 
+def test_a_budget_that_only_cuts_what_a_window_holds_does_not_hold_the_count() -> None:
+    web = workload(replicas=9, behavior=None)
+    assert decided(web, 10, shared(20, held=13, wants=13, priority=1)).scale_to == 7
+    assert web.done is not None
+    assert held_by(web.done.view, web.done.decision, web.done.outcome) == ("stabilization",)
+    row = next(each for each in web.trace.stages if each.stage == "budget")
+    assert row.text == "gpu (20 replicas) has 7 for it; 1 other HPA holds 13 replicas and wants 13 replicas"
+
+
 def test_what_would_come_next_says_that_the_budget_has_to_have_room() -> None:
     web = workload()
     decided(web, 50, shared(20))
