@@ -58,6 +58,17 @@ async def test_numbers(stub: Stub, context: Context, format: str, path: str, val
 
 
 @pytest.mark.parametrize(
+    ("format", "body"), [("json", b'{"a": 4}'), ("yaml", b"a: 4"), ("xml", b"<a>4</a>"), ("prometheus", b"a 4")]
+)
+async def test_a_byte_order_mark_is_no_part_of_the_document(
+    stub: Stub, context: Context, format: str, body: bytes
+) -> None:
+    answer = await ask(stub, context, b"\xef\xbb\xbf" + body, format=format, path="a")
+    assert isinstance(answer, ExternalSample)
+    assert answer.values == (4000,)
+
+
+@pytest.mark.parametrize(
     ("format", "path", "error"),
     [
         ("json", "jobs[*]", "another kind"),

@@ -5,6 +5,7 @@ and may set the URL parameters that the configuration lists.
 """
 
 import asyncio
+import codecs
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
@@ -130,10 +131,14 @@ class HttpJson:
         return parts if isinstance(parts, AdapterError) else [(part.name, self._tree(document, part)) for part in parts]
 
     def _tree(self, document: FetchedDocument, part: Part) -> Any:
-        if isinstance(part.body, AdapterError) or document.format == "prometheus":
+        if isinstance(part.body, AdapterError):
             return part.body
+        # RFC 8259, section 8.1: a parser may ignore a byte order mark, which programs of Windows write.
+        body = part.body.removeprefix(codecs.BOM_UTF8)
+        if document.format == "prometheus":
+            return body
         try:
-            return documents.tree(document.format, part.body, part.name, self._settings.max_elements)
+            return documents.tree(document.format, body, part.name, self._settings.max_elements)
         except AdapterError as error:
             return _unfit(error.message, lasting=error.lasting)
 
