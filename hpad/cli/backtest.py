@@ -158,10 +158,12 @@ def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Cas
     metrics: tuple[MetricChart, ...] = ()
     notes = list(dict.fromkeys(text for case in cases for text in manifest.mistakes(case.hpa)))
     if args.recording is not None:
-        results = _over_recording(args, cases)
+        results, repeated = _over_recording(args, cases)
         metrics = _recorded_metrics(args, cases[0].hpa)
         source = f"recording {args.recording}"
         notes += [_modelled(each) for each in results if each.modelled]
+        if repeated:
+            notes.append(f"{counted(repeated, 'reconcile')} left out: the recording has others of the same time before")
     else:
         found = _history(args)
         past = _past(args)
@@ -232,7 +234,8 @@ def _progress(column: str, done: int, of: int) -> None:
     print(f"{column}: part {done} of {of}", end=end, file=sys.stderr, flush=True)
 
 
-def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> list[Result]:
+def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> tuple[list[Result], int]:
+    """Returns the results, and the number of reconciles that were left out (`Runs.repeated`)."""
     if args.queue:
         raise WrongUse("--queue works with --csv or --prometheus: a recording has no rates of messages")
     known = history.named(cases[0].hpa)
@@ -253,7 +256,7 @@ def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> list[Re
             raise RecordingError(f"{place}: {error}") from error
     if not found:
         raise Failure(f"{args.recording}: has no {titled(key)}{meant(str(key), others)}")
-    return [runs[0].recorded, *(each.changed for each in runs)]
+    return [runs[0].recorded, *(each.changed for each in runs)], runs[0].repeated
 
 
 def _recorded_metrics(args: argparse.Namespace, hpa: HorizontalPodAutoscaler) -> tuple[MetricChart, ...]:

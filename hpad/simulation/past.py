@@ -166,7 +166,10 @@ Answer = Sample | AdapterError
 
 
 class Runs:
-    """Both curves of a recording: as recorded, and as one spec would have decided; add its scenarios in their order."""
+    """Both curves of a recording: as recorded, and as one spec would have decided; add its scenarios in their order.
+
+    `repeated` is the number of turns that were left out, since their time had been counted.
+    """
 
     def __init__(
         self,
@@ -179,6 +182,8 @@ class Runs:
         self._shared = shared
         self._modelled = 0
         self._since: datetime | None = None
+        self._until: datetime | None = None
+        self.repeated = 0
         self._simulation = Simulation(changes, spec, self._model)
         self._recorded, self._changed = OutcomeTally(FLAP), OutcomeTally(FLAP)
         self._curves: tuple[list[tuple[datetime, int]], list[tuple[datetime, int]]] = ([], [])
@@ -186,11 +191,16 @@ class Runs:
     def add(self, scenario: Scenario, begin: datetime | None = None, end: datetime | None = None) -> None:
         """Decides a scenario, and counts its turns from `begin` to `end`.
 
+        A time that has been counted, as where two daemons recorded the HPA or a clock was set back, counts once.
         Raises RecordingError, and ChangeError for a change that does not fit.
         """
         for turn in self._simulation.run(scenario):
             now = turn.changed.view.now
             if (begin is None or begin <= now) and (end is None or now <= end):
+                if self._until is not None and now <= self._until:
+                    self.repeated += 1
+                    continue
+                self._until = now
                 sides = ((turn.recorded, self._recorded, 0), (turn.changed, self._changed, 1))
                 for step, tally, index in sides:
                     if step.view.scale is not None:

@@ -53,6 +53,18 @@ def test_the_own_spec_gives_the_recorded_curve(seed: int) -> None:
     assert len(runs.changed.outcome.rescales) > 5
 
 
+def test_a_time_that_two_recordings_have_counts_once() -> None:
+    """As of two daemons: added up, the time of the second one would run backwards first."""
+    found = recorded(0)
+    once, twice = Runs("own", spec=found.hpa.spec), Runs("own", spec=found.hpa.spec)
+    once.add(found)
+    twice.add(found)
+    twice.add(found)
+    assert (twice.recorded, twice.changed.curve) == (once.recorded, once.changed.curve)
+    assert twice.changed.outcome == once.changed.outcome
+    assert (once.repeated, twice.repeated) == (0, len(found.steps))
+
+
 def test_every_recorded_timeline_is_reproduced_by_its_own_spec(vectors: Vectors) -> None:
     compared = 0
     for row in vectors("timeline", 7):
