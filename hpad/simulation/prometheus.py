@@ -20,6 +20,7 @@ import requests
 import urllib3
 from prometheus_api_client.prometheus_connect import PrometheusConnect
 
+from hpad.api.secrets import Secrets
 from hpad.api.text import begin as shortened
 from hpad.api.text import harmless, shown
 from hpad.simulation.history import HistoryError, LoadHistory
@@ -28,6 +29,8 @@ MOST_POINTS: Final = 11_000
 """Points per series that Prometheus returns for one range query (web/api/v1/api.go)."""
 MOST_BYTES: Final = 64 << 20
 """The longest answer that is read, uncompressed: about three million values."""
+MOST_PLACES: Final = 50_000_000
+"""Series times points of one answer: a series with a single value takes as much memory as a whole one."""
 _CHUNK: Final = 1 << 20
 _LONGEST_IN_URL: Final = 2_000
 """Characters of a query: proxies bound the length of a URL."""
@@ -129,6 +132,9 @@ class PrometheusClient:
         begin, end = (datetime.fromtimestamp(time, UTC) for time in (grid.begin, grid.end))
         with _named_errors():
             found = self._client.custom_query_range(expression, begin, end, f"{grid.step:.10g}")
+            if len(found) * grid.points > MOST_PLACES:
+                text = f"the answer has {len(found):,} series, too many for {grid.points:,} times"
+                raise QueryError(QueryFailure.TOO_LARGE, text)
             return [FoundSeries(each.metric, _on_grid(each.values, grid)) for each in found]
 
     def instant(self, expression: str, at: float) -> list[tuple[Mapping[str, str], float]]:
@@ -213,7 +219,12 @@ class _Answer(NamedTuple):
 
 
 class _Session(requests.Session):
-    """Reads answers up to MOST_BYTES, and raises QueryError for a status of an error. Posts long queries."""
+    """Reads answers up to MOST_BYTES, and raises QueryError for a status of an error. Posts long queries.
+
+    `token` is hidden where an error quotes it.
+    """
+
+    token = ""
 
     def request(  # type: ignore[override]  # as prometheus-api-client calls it
         self, method: str, url: str, params: Mapping[str, str], **kwargs: Any
@@ -225,7 +236,7 @@ class _Session(requests.Session):
         with super().request(method, url, **kwargs) as response:
             content = _bounded(response)
             if response.status_code != HTTPStatus.OK:
-                raise _refusal(response.status_code, content)
+                raise _refusal(response.status_code, content, Secrets([self.token]))
             return _Answer(response.status_code, content)
 
 
@@ -242,7 +253,11 @@ _STATUS_TOO_LARGE: Final = "too many samples"
 """Part of the error of a query above --query.max-samples (promql/engine.go: ErrTooManySamples)."""
 
 
-def _refusal(status: int, content: bytes) -> QueryError:
+_LONGEST_READ: Final = 4096
+"""Characters of a refusal."""
+
+
+def _refusal(status: int, content: bytes, secrets: Secrets) -> QueryError:
     text = content.decode("utf-8", "replace")
     with suppress(msgspec.DecodeError, KeyError, TypeError):
         text = str(msgspec.json.decode(content)["error"])
@@ -251,7 +266,7 @@ def _refusal(status: int, content: bytes) -> QueryError:
         failure = QueryFailure.TOO_LARGE
     elif status >= 500 or status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS):
         failure = QueryFailure.TRANSIENT
-    what = shortened(harmless(" ".join(text.split())), 300)
+    what = shortened(harmless(secrets.hidden(" ".join(text[:_LONGEST_READ].split()))), 300)
     return QueryError(failure, f"the server answered: {status}{f' {what}' if what else ''}")
 
 
@@ -264,10 +279,11 @@ def session_of(server: QueriedPrometheus) -> Iterator[requests.Session]:
             session.headers["Accept-Encoding"] = "identity"
         if server.token_file is not None:
             try:
-                session.headers["Authorization"] = f"Bearer {server.token_file.read_text(encoding='ascii').strip()}"
+                session.token = server.token_file.read_text(encoding="ascii").strip()
             except (OSError, UnicodeDecodeError) as error:
                 reason = getattr(error, "strerror", None) or "is not ASCII"
                 raise HistoryError(f"{server.token_file}: cannot be read: {reason}") from None
+            session.headers["Authorization"] = f"Bearer {session.token}"
         if server.ca_file is not None:
             if not server.ca_file.is_file():
                 raise HistoryError(f"{server.ca_file}: there is no such file")

@@ -170,6 +170,27 @@ def test_divides_a_query_that_loads_too_many_samples() -> None:
     assert [len(query.times) for query in asked if of_cpu(query)] == [3000, 1500, 750, 750, 1500, 750, 750]
 
 
+def test_divides_a_query_whose_series_take_too_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "MOST_PLACES", 4000)
+
+    def short(query: AskedQuery) -> Body:
+        return matrix(*(({"part": str(part)}, [[time, "20"] for time in query.times][:1]) for part in range(2)))
+
+    with answering(faulty(short, of_cpu)) as (url, asked):
+        pasts(url, end=BEGIN + 60 * 2999)
+    assert [len(query.times) for query in asked if of_cpu(query)] == [3000, 1500, 1500]
+
+
+def test_hides_a_token_that_the_server_quotes(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("hunter22-and-long\n")
+    span = (datetime.fromtimestamp(each, UTC) for each in (BEGIN, END))
+    with (
+        answering(lambda _: error(401, "Bearer hunter22-and-long is unknown")) as (url, _),
+        pytest.raises(HistoryError, match=r"401 Bearer \*\*\* is unknown"),
+    ):
+        prometheus.read(QueriedPrometheus(url, tmp_path / "token"), {"cpu": "up"}, *span, STEP)
+
+
 def test_reads_long_times_in_parts() -> None:
     end = BEGIN + 60 * 24_999
     with answering(well) as (url, asked):
