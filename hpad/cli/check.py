@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -117,6 +117,7 @@ def run(args: argparse.Namespace) -> int:
     count = wrong = skipped = about_zero = 0
     lacking: list[str] = []
     found: dict[Key, v2.HorizontalPodAutoscaler] = {}
+    defined: dict[Key, Document] = {}
     show = _as_json if args.output == "json" else _as_text
     read = list(documents.read_all(args.files))  # all are read first: the configuration may follow the HPAs
     configurations = [document for document in read if _may_be_configuration(document)]
@@ -133,6 +134,8 @@ def run(args: argparse.Namespace) -> int:
             skipped += 1
             continue
         count += 1
+        if checked.hpa is not None:
+            checked = _once(checked, defined.setdefault(checked.hpa.key, document))
         wrong += bool(checked.errors)
         show(checked)
         about_zero += any(map(hpas.is_about_zero, checked.errors))
@@ -420,6 +423,15 @@ def _is_of_prometheus_adapter(value: Mapping[str, Any]) -> bool:
 
 def _only_errors(document: Document, subject: str, errors: tuple[Problem, ...]) -> Checked:
     return Checked(document, subject, "", _placed(document, errors))
+
+
+def _once(checked: Checked, first: Document) -> Checked:
+    """Adds a warning to a second object of a name."""
+    if (first.file, first.index) == (checked.document.file, checked.document.index):
+        return checked
+    text = f"metadata.name: is already defined in {first.file}:{first.line}: `hpad run --manifests` takes the first one"
+    warning = checked.document.placed(Problem("metadata.name", f"{text}, `kubectl apply` leaves the last one"))
+    return replace(checked, warnings=(*checked.warnings, warning))
 
 
 def _placed(document: Document, errors: tuple[Problem, ...]) -> tuple[Problem, ...]:

@@ -153,6 +153,16 @@ def test_json_has_one_object_per_document(tmp_path: Path, capsys: pytest.Capture
     assert "not valid YAML" in found[2]["errors"][0]["message"]
 
 
+def test_a_second_object_of_a_name_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`hpad run --manifests` ignores it."""
+    path = tmp_path / "a.yaml"
+    path.write_text(f"{AUTOSCALER}---\n{AUTOSCALER.replace('name: web}', 'name: other}', 1)}---\n{AUTOSCALER}")
+    status, found = rows(capsys, str(path))
+    assert (status, [len(row["warnings"]) for row in found]) == (0, [0, 0, 1])
+    [warning] = found[2]["warnings"]
+    assert warning["message"].startswith(f"metadata.name: is already defined in {path}:1: ")
+
+
 def test_idle_first_on_a_stateful_set_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "hpa.yaml"
     text = """apiVersion: autoscaling/v2

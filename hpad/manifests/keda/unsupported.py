@@ -90,7 +90,7 @@ def instead(kind: str, supported: Iterable[str]) -> str:
         return UNSUPPORTED[kind]
     known = sorted(supported)
     close = difflib.get_close_matches(kind, [*known, *UNSUPPORTED], n=1)
-    meant = f'; did you mean "{close[0]}"?' if close else ""
+    meant = f'; did you mean "{close[0]}"?' if close else ";"
     return f"KEDA 2.21 has no trigger of that type{meant} carried over are {', '.join(known)}"
 
 
