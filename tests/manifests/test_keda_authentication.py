@@ -78,6 +78,19 @@ def test_the_secrets_of_a_cluster_trigger_authentication_are_in_kedas_namespace(
     assert lost(found) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "file"),
+    [
+        ("../../../../etc", "shadow", "/etc/hpad/secrets/shop/etc/shadow"),
+        ("/etc", "../shadow", "/etc/hpad/secrets/shop/etc/shadow"),
+        ("x/../../../var/run", "./token", "/etc/hpad/secrets/shop/x/var/run/token"),
+    ],
+)
+def test_no_name_of_a_secret_leads_out_of_the_folder(name: str, key: str, file: str) -> None:
+    entry = {"parameter": "password", "name": name, "key": key}
+    assert settings(converted(REDIS, auth(secretTargetRef=[entry])))["password_file"] == file
+
+
 def test_a_parameter_without_a_setting_is_named() -> None:
     found = converted(REDIS, auth(secretTargetRef=held("password", "sentinelPassword")))
     [line] = lost(found)

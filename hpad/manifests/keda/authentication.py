@@ -59,8 +59,9 @@ class Objects:
             self._config_maps[namespace, name] = value["data"]
 
     def path(self, *parts: str) -> str:
-        """Returns the path of a file in the folder."""
-        return posixpath.join(self._folder, *(part for part in parts if part not in ("", ".", "..")))
+        """Returns the path of a file in the folder; no name leads out of it."""
+        steps = (step for part in parts for step in part.split("/"))
+        return posixpath.join(self._folder, *(step for step in steps if step not in ("", ".", "..")))
 
     def secret(self, namespace: str, name: str, key: str) -> Reference:
         """Returns the reference to a key of a Secret."""
@@ -332,7 +333,7 @@ class _Reader:
         for entry in fields.objects("secrets"):
             place, key = _needed(entry, name), entry.text("key") or entry.text("secretKey")
             of = f'key "{key}" of {kind}' if key else kind
-            yield self._unheld(entry, f'{of}, "{place}"', store, *f"{place}/{key}".split("/"))
+            yield self._unheld(entry, f'{of}, "{place}"', store, place, key)
             entry.skip()
         fields.skip()  # how KEDA logs in to the store
 
