@@ -229,6 +229,7 @@ async def test_an_autoscaler_names_a_document_below_the_base_url(endpoint: Endpo
     [
         *("", "stats", "//elsewhere/stats", "http://elsewhere/stats", "@elsewhere/stats", "/a b", "/ü", "/a#b", "/a\n"),
         *("/../stats", "/a/%2e%2e/stats", "/a/..%2fstats", "/a\\..\\stats", "/..;x/stats", "/%252e%252e/stats", "/a/."),
+        "/%c0%ae%c0%ae/stats",
     ],
 )
 def test_an_autoscaler_reaches_nothing_above_the_base_url(url: str) -> None:

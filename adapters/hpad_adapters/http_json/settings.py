@@ -128,8 +128,10 @@ def _below_errors(url: str) -> Iterator[str]:
     """Yields an error unless the URL is a path that no server resolves to a place above its begin."""
     text = _PLACE.sub("0", url)
     path = text.partition("?")[0]
+    # Old servers take other bytes than those of UTF-8 for a dot: %c0%ae.
     steps = {step.partition(";")[0] for step in re.split(r"[/\\]", urllib.parse.unquote(path))}
-    if not _PATH.fullmatch(text) or "#" in text or path.startswith("//") or "%25" in path or steps & {".", ".."}:
+    odd = "#" in text or path.startswith("//") or "%25" in path or any("\ufffd" in step for step in steps)
+    if not _PATH.fullmatch(text) or odd or steps & {".", ".."}:
         yield f'url: {shown(url)} is not a path behind base_url, such as "/queues/mail"'
 
 
