@@ -191,9 +191,9 @@ def rows(entries: Sequence[Json]) -> Iterator[Line]:
 
 def _cells(entry: Json) -> Iterator[Span]:
     began, ended = (datetime.fromisoformat(entry[name]) for name in ("began", "ended"))
-    moved, style = entry["current"] != entry["desired"], _style(entry)
+    style, current, desired = _style(entry), entry.get("current", "?"), entry.get("desired", "?")
     yield Span(f"{began:%Y-%m-%d %H:%M:%SZ}")
-    yield Span(f"{entry['current']} -> {entry['desired']}" if moved else str(entry["current"]), style)
+    yield Span(f"{current} -> {desired}" if current != desired else str(current), style)
     yield Span(str(entry["turns"]))
     yield Span(output.age((ended - began).total_seconds()) if entry["turns"] > 1 else "-")
     yield Span(entry["sentence"], style)
@@ -202,7 +202,7 @@ def _cells(entry: Json) -> Iterator[Span]:
 def _style(entry: Json) -> str:
     if entry.get("error"):
         return BAD
-    return GOOD if entry["current"] != entry["desired"] else PLAIN
+    return GOOD if entry.get("current") != entry.get("desired") else PLAIN
 
 
 def follow(hpa: Hpa, shown: Json, args: argparse.Namespace) -> None:

@@ -115,7 +115,7 @@ def _intervals(entries: Sequence[Entry], since: datetime) -> Iterator[Interval]:
     """Yields the times in shadow mode; each entry holds until the next one, or until its last turn."""
     why, longest = "", max(_PAUSE, 2 * max(map(_period, entries)))
     for entry, following in zip(entries, [*entries[1:], None], strict=True):
-        if entry.target is None:
+        if entry.target is None or entry.desired is None:  # not in shadow mode, or the count was not known
             continue
         if entry.desired != entry.current or not why:
             why = entry.sentence.partition(NOT_WRITTEN)[0]

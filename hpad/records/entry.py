@@ -51,7 +51,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel",
     `number` is unique, and higher than that of each earlier entry of the HPA. `kind` is HorizontalPodAutoscaler or
     Autoscaler. `metrics` are the addresses of the
     metrics. `points` has one element per change of the proposals. `sentence`, `error` and `trace` are those of the
-    first turn of the stretch; the trace is left out of lists. In shadow mode `current` and `desired` are the counts of
+    first turn of the stretch; the trace is left out of lists. `current` and `desired` are left out where the count of
+    the target was not known. In shadow mode `current` and `desired` are the counts of
     the shadow, and `target` is that of the target; None in other modes.
     """
 
@@ -63,8 +64,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel",
     turns: int
     action: str
     sentence: str
-    current: int
-    desired: int
+    current: int | None = None
+    desired: int | None = None
     min: int
     max: int
     error: str = ""
@@ -78,6 +79,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel",
 def first(done: Reconcile) -> Entry:
     """Returns the entry of a stretch that begins with this decision, without points and trace."""
     view, decision, settlement = done.view, done.decision, done.settlement
+    known = view.scale is not None
     return Entry(
         namespace=view.key.namespace,
         name=view.key.name,
@@ -87,8 +89,8 @@ def first(done: Reconcile) -> Entry:
         turns=1,
         action=settlement.action,
         sentence=sentence(decision, done.outcome)[:MOST_TEXT],
-        current=decision.current,
-        desired=decision.desired,
+        current=decision.current if known else None,
+        desired=decision.desired if known else None,
         min=view.min_replicas,
         max=view.max_replicas,
         error=(settlement.error or "")[:MOST_TEXT],

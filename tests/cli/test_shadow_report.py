@@ -54,6 +54,14 @@ def test_both_curves_and_their_differences() -> None:
     assert {each.why.partition(":")[0] for each in found.differences} == {"scale web from 2 to 4"}
 
 
+def test_a_time_in_which_the_count_was_not_known_is_left_out() -> None:
+    entries = history(TARGETS, LOADS)
+    entries[2] = msgspec.structs.replace(entries[2], current=None, desired=None)
+    found = report(entries, START)
+    assert found is not None
+    assert (found.seconds, found.fewer, found.shadow.lowest) == (180.0, 60.0, 4)
+
+
 def test_an_hpa_with_a_long_period_has_no_gaps() -> None:
     """Half an hour between two reconciles: a rescale of the shadow, then it keeps 4 for three of them, and goes on."""
     entries = history([2, 2, 3], [40, 40, 40])

@@ -84,6 +84,8 @@ def test_the_reason_for_an_unknown_scale_comes_back(reason: str) -> None:
     assert again is not None
     assert again.view.scale_error == ScaleError("400,000 pods", reason)
     assert said_of(again) == said_of(web.done)
+    said = entry.first(web.done)
+    assert (said.current, said.desired) == (None, None)  # and not zero
 
 
 @pytest.mark.parametrize(

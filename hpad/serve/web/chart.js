@@ -234,7 +234,7 @@ class Chart {
     const place = x ?? mark?.x ?? this.x(Math.max(began(entry), this.data.from));
     const time = x === null ? began(entry) : this.time(place);
     show(cursor, h("line", { x1: place, x2: place, y1: ROOM.top, y2: this.height - ROOM.bottom + LANE }),
-      h("circle", { cx: place, cy: this.y(entry.current), r: 3.5 }));
+      entry.current !== undefined && h("circle", { cx: place, cy: this.y(entry.current), r: 3.5 }));
     show(this.tip, this.tooltip(entry, mark, time));
     const left = Math.max(4, Math.min(place + 14, this.width - this.tip.offsetWidth - 4));
     const flipped = place + 14 + this.tip.offsetWidth > this.width ? Math.max(4, place - this.tip.offsetWidth - 14) : left;
@@ -244,7 +244,7 @@ class Chart {
 
   tooltip(entry, mark, time) {
     const { lines, hidden } = this.data;
-    const change = entry.desired !== entry.current ? `${count(entry.current)} → ${count(entry.desired)}` : count(entry.current);
+    const change = entry.desired !== entry.current ? `${count(entry.current)} → ${count(entry.desired)}` : countOf(entry);
     return [
       h("header", {}, h("b", {}, change), h("span", {}, moment(time))),
       entry.target !== undefined && h("p.quiet", {}, `in shadow; the target has ${plural(entry.target, "replica")}`),
@@ -267,7 +267,7 @@ class Chart {
     this.root.setAttribute("aria-valuemax", Math.max(0, entries.length - 1));
     this.root.setAttribute("aria-valuenow", Math.max(0, index));
     this.root.setAttribute("aria-valuetext", entry
-      ? harmless(`${moment(began(entry))}: ${plural(entry.current, "replica")}. ${entry.sentence}`) : "no decision in this time");
+      ? harmless(`${moment(began(entry))}: ${entry.current === undefined ? "" : `${plural(entry.current, "replica")}. `}${entry.sentence}`) : "no decision in this time");
   }
 }
 

@@ -293,7 +293,7 @@ class HpaPage {
     const current = this.at === entry.began;
     return h("li", { "data-key": entry.began },
       h("a", { href: hpaLink(this, entry.began), "aria-current": current ? "true" : null },
-        icon(name), h("b.number", {}, isRescale(entry) ? `${entry.current} → ${entry.desired}` : count(entry.current)),
+        icon(name), h("b.number", {}, isRescale(entry) ? `${entry.current} → ${entry.desired}` : countOf(entry)),
         h("span.sentence", {}, entry.sentence), h("time.quiet", { datetime: entry.began }, moment(began(entry)))));
   }
 }

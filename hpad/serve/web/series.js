@@ -4,6 +4,7 @@ const LINES = 6; // the number of line styles for metrics
 
 const began = (entry) => Date.parse(entry.began);
 const ended = (entry) => Date.parse(entry.ended);
+const countOf = (entry) => entry.current === undefined ? "?" : count(entry.current);
 const isRescale = (entry) => entry.action === "scale_up" || entry.action === "scale_down";
 
 // Merges a newer list of entries into a known one, both the newest first; the newest stretch grows.
@@ -26,8 +27,8 @@ function seriesOf(entries, from) {
   for (const entry of seen) {
     if (before !== null && began(entry) - before > pause) gap(lines, before);
     const start = Math.max(began(entry), from);
-    push(lines.replicas, start, entry.target ?? entry.current);
-    push(lines.shadow, start, entry.target === undefined ? null : entry.current);
+    push(lines.replicas, start, entry.target ?? entry.current ?? null);
+    push(lines.shadow, start, entry.target === undefined ? null : (entry.current ?? null));
     push(lines.min, start, entry.min);
     push(lines.max, start, entry.max);
     pushProposals(lines.metrics, entry, from);

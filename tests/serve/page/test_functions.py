@@ -114,6 +114,14 @@ async def test_a_time_without_decisions_is_a_gap(js: Functions) -> None:
     assert found["replicas"] == found["cpu"] == [[0, 2], [MINUTE, None], [9 * MINUTE, 2]]
 
 
+async def test_a_count_that_is_not_known_is_a_gap(js: Functions) -> None:
+    """As while the scale cannot be read."""
+    unknown = {name: value for name, value in entry(1.25, 2, 0, None, error="x").items() if name != "current"}
+    found = await series(js, entry(0, 1, 2, 2), unknown, entry(2.25, 3, 2, 2))
+    assert found["replicas"] == [[0, 2], [1.25 * MINUTE, None], [2.25 * MINUTE, 2]]
+    assert await js(f"countOf({json.dumps(unknown)})") == "?"
+
+
 async def test_a_metric_that_proposes_nothing_or_is_new_has_a_gap(js: Functions) -> None:
     found = await series(js, entry(0, 1, 2, 2), entry(1.25, 2, 2, None, 7))
     assert found["cpu"] == [[0, 2], [1.25 * MINUTE, None]]
