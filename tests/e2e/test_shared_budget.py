@@ -64,8 +64,8 @@ async def test_a_higher_priority_takes_over_and_no_write_exceeds_the_budget(worl
     # A larger amount takes effect while hpad runs.
     larger = msgspec.structs.replace(world.daemon.settings, budgets=(SharedBudget(name="gpu", replicas=58),))
     assert await world.daemon.reload(larger) == []
-    await world.until(lambda: sum(held("high", "low", "other")) == 58)
-    assert held("high") >= (39,)  # within the tolerance of 40, if another one has its turn first
+    # The first one rests within the tolerance of 40 if others had their turns before.
+    await world.until(lambda: held("high") >= (37,) and sum(held("high", "low", "other")) == 58)
     assert 'hpad_budget_held{budget="gpu",unit="replicas"} 58.0' in await world.exposed("hpad_budget_held")
 
 
