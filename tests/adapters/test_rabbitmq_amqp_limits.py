@@ -244,6 +244,18 @@ async def test_an_ordinary_answer_is_accepted_at_any_negotiated_size() -> None:
         assert answer.values == (7000,)
 
 
+async def test_the_words_of_a_broker_do_not_reach_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """The broker knows the password, and the library logs what it says."""
+
+    def blocked() -> Iterator[bytes]:
+        yield marshal(commands.Connection.Blocked(reason="s3cr3t"), 0)
+        yield marshal(commands.Queue.DeclareOk("a", 7, 1), 1)
+
+    async with listening(Broker(after=blocked)) as url:
+        assert isinstance(await ask(url), ExternalSample)
+    assert caplog.text == ""
+
+
 async def test_nothing_is_kept_of_vhosts_that_do_not_exist() -> None:
     async with testing.context("rabbit") as context:
         with contextlib.closing(free_ports.reserved()) as nobody:

@@ -17,6 +17,7 @@ connection.tune in the class reference.
 
 import asyncio
 import contextlib
+import logging
 import struct
 from typing import Any
 from weakref import WeakValueDictionary
@@ -42,6 +43,10 @@ _HEADER_BYTES = 7
 _LENGTH = struct.Struct(">L")
 _TUNE = struct.pack(">HH", 10, 30)
 _FRAME_MAX_AT = slice(6, 10)
+
+# It logs the words of the broker, which may repeat the password, and a traceback for each malformed frame; the errors
+# reach the metrics.
+logging.getLogger("aiormq").setLevel(logging.CRITICAL)
 
 
 class TooMuchError(ConnectionError):
