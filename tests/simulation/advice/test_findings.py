@@ -261,6 +261,12 @@ def test_a_maximum_of_a_schedule_is_no_former_one() -> None:
     assert found == "at a maximum below 10 for 7d, by its schedule"
 
 
+def test_a_schedule_of_minima_has_lowered_no_maximum() -> None:
+    hpa = annotated(spec(QUEUE, high=10), schedule="0 0 * * * for 24h: min=1")
+    found = text(painted(hpa, [3] * WEEK, {"queue_messages": 900}, maximum=3), HpaFault.AT_MAXIMUM)
+    assert found == "at its maximum of then for 7d before that was changed to 10"
+
+
 def test_a_goal_that_leaves_room_for_spikes_is_not_low() -> None:
     metric = resource("cpu", averageUtilization=35)
     values = [80.0 if index % 60 < 2 else 33.0 for index in range(WEEK)]

@@ -62,7 +62,7 @@ def at_maximum(case: Case) -> Iterator[FoundFault]:
 
 def _formerly(case: Case, seconds: float) -> FoundFault:
     """Returns the note on a maximum that its schedule lowers, or that has been changed since."""
-    if case.controls.schedule is not None:
+    if any(window.high is not None for window in case.controls.schedule or ()):
         text = f"at a maximum below {case.spec.max_replicas} for {rounded(seconds)}, by its schedule"
     else:
         text = f"at its maximum of then for {rounded(seconds)} before that was changed to {case.spec.max_replicas}"
