@@ -188,7 +188,8 @@ def url_error(url: str, schemes: tuple[str, ...], example: str) -> str:
         return "is not a URL, or its port is not a number"
     if "@" in parts.netloc:
         return _CREDENTIALS
-    if parts.scheme not in schemes or not parts.hostname or bad_port:
+    # As written: TLS depends on the scheme, and code that compares it knows no capitals, nor spaces before it.
+    if url.partition(":")[0] not in schemes or not parts.hostname or bad_port:
         return f'{shown(public(url))} is not of the form "{example}"'
     return ""
 

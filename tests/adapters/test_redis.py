@@ -293,6 +293,8 @@ async def test_a_refused_connection_is_an_error() -> None:
     [
         ({"url": "redis://:s3cr3t@h"}, "contains credentials"),
         ({"url": "http://h"}, "is not of the form"),
+        ({"url": "REDISS://h"}, "is not of the form"),
+        ({"url": " rediss://h"}, "is not of the form"),
         ({"url": "redis://h/x"}, "not the number of a database"),
         ({"url": "redis://:s3cr3t@h:port"}, "its port is not a number"),
         ({"url": "redis://h?db=2"}, "url: ends in a query or fragment: write the database as the path"),
