@@ -49,7 +49,8 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class KedaExternalSettings(TlsSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An external scaler of KEDA.
 
-    address: host and port, KEDA's scalerAddress; metrics: name in the HPA -> metric of the scaler.
+    address: host and port, KEDA's scalerAddress; metrics: name in the HPA -> metric of the scaler. One without an
+    answer after 5 seconds fails, whatever the timeout of the source is.
     tls: connect by TLS, KEDA's enableTLS; ca, cert, key: PEM files, loaded again when they change; server_name: on the
     scaler's certificate, if not the host; insecure: trust any certificate.
     """
