@@ -120,7 +120,7 @@ class StrictReader:
         for name, entry in value.items():
             here = f"{path}.{name}" if path in _OF_FIELDS else f"{path}[{name}]"
             if not isinstance(name, str):
-                self._wrong(here, name, f'the key must be text: write "{name}" in quotes')
+                self._wrong(here, name, "the key must be text: write it in quotes")
             elif not isinstance(entry, str | None):
                 self._wrong(here, entry, _text_advice(entry))
         return {name: "" if entry is None else entry for name, entry in value.items()}
@@ -156,10 +156,8 @@ def _text(value: Any, path: str) -> str:
 
 
 def _text_advice(value: Any) -> str:
-    """Returns what to write instead. Only numbers and booleans are repeated: other values may be large."""
-    if not isinstance(value, int | float):
-        return "must be text"
-    return f'must be text: write "{str(value).lower() if isinstance(value, bool) else value}" in quotes'
+    """Returns what to write instead. The value itself is not repeated: in YAML, no, 010 and 1_0 are false, 8 and 10."""
+    return "must be text: write it in quotes" if isinstance(value, int | float) else "must be text"
 
 
 def _integer(value: Any, path: str) -> int:

@@ -16,11 +16,11 @@ from typing import Any, Final
 import yaml
 
 from hpad.api import hpa as v2
+from hpad.api import yaml_reader
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.cli.output import Failure
 from hpad.kube import paths
-from hpad.manifests import yaml_reader
 from hpad.simulation.advice.assessment import SettingChange
 from hpad.simulation.advice.choosing.candidates import applied
 from hpad.simulation.advice.summary import FleetAdvice

@@ -15,12 +15,12 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from hpad.api import decode, older
+from hpad.api import decode, older, yaml_reader
 from hpad.api import hpa as v2
 from hpad.api.problem import Invalid, Problem
 from hpad.cli import check, output
 from hpad.cli.output import WrongUse
-from hpad.manifests import autoscalers, documents, hpas, prometheus_adapter, yaml_reader
+from hpad.manifests import autoscalers, documents, hpas, prometheus_adapter
 from hpad.manifests.documents import Document
 from hpad.manifests.keda import authentication, scaledobject, unsupported
 from hpad.manifests.keda.authentication import Known

@@ -116,7 +116,7 @@ def print_value(value: Any, form: str) -> None:
         return
     import yaml  # late, since it takes long, and few commands need it
 
-    from hpad.manifests.yaml_reader import Dumper
+    from hpad.api.yaml_reader import Dumper
 
     print(yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True), end="")
 

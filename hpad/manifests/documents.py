@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import yaml
 
+from hpad.api import yaml_reader
 from hpad.api.json_text import refuse_halves
 from hpad.api.problem import Problem, duplicate
 from hpad.files import opened
-from hpad.manifests import yaml_reader
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".jsonl")
 _EMPTY: Final = "has no document: it is empty, or a list without items"

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import yaml
 
-from hpad.api import decode, validation
+from hpad.api import decode, validation, yaml_reader
 from hpad.api import hpa as v2
 from hpad.api.autoscaler import PREFIX
 from hpad.api.hpa import HorizontalPodAutoscaler
@@ -20,7 +20,7 @@ from hpad.engine import annotations, controls
 from hpad.engine.controls import Controls
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.spec import compiled_spec
-from hpad.manifests import hpas, yaml_reader
+from hpad.manifests import hpas
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _INDEX: Final = re.compile(r"\[([0-9]{1,9})\]")

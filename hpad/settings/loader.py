@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from hpad.api import yaml_reader
 from hpad.api.problem import Problem, below, path_of, problems_of, steps
 from hpad.api.text import shown
 from hpad.engine.controls import BUDGET
@@ -97,31 +98,11 @@ def _joined(field: str, earlier: Any, later: Any) -> Any:
     return later if earlier is None or join is None else join(earlier, later)
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a field that a mapping has twice: PyYAML takes the last one, and the sources before it would be lost."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._checked: set[int] = set()
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Checks the fields as written, before those that a merge (<<) adds; a node with an alias comes again."""
-        if id(node) not in self._checked:
-            self._checked.add(id(node))
-            names = set[str]()
-            for key, _ in node.value:
-                name = str(key.value)
-                if name in names:
-                    raise yaml.MarkedYAMLError(None, None, f"the field {shown(name)} is there twice", key.start_mark)
-                names.add(name)
-        super().flatten_mapping(node)
-
-
 def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
     if file is None:
         return []
     try:
-        content = yaml.load(file.read_text(encoding="utf-8"), _Loader)
+        content = _settings(file)
     except OSError as error:
         raise SettingsError(f"{file}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
@@ -131,9 +112,8 @@ def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise SettingsError(f"{file}{line}: not valid YAML: {error.problem}") from None
-    except (yaml.YAMLError, ValueError, AttributeError, LookupError, TypeError, RecursionError) as error:
-        reason = " ".join(str(error).split())  # with a wrong tag, PyYAML's constructors raise any of these
-        raise SettingsError(f"{file}: not valid YAML: {reason}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise SettingsError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from None
     if content is None:
         return []
     if not isinstance(content, dict):
@@ -144,6 +124,17 @@ def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
             "`sync_period: 15s`; pass a folder of HPAs with --manifests, a kubeconfig with --kubeconfig"
         )
     return [(str(file), str(field), value) for field, value in content.items()]
+
+
+def _settings(file: Path) -> Any:
+    """Returns the content of a file, None if it is empty. Raises SettingsError, OSError, ValueError and YAMLError."""
+    found = list(yaml_reader.documents(file.read_text(encoding="utf-8")))
+    for node, repeated, _ in found:
+        for each in repeated:  # the last one would count, and the sources before it would be lost
+            raise SettingsError(f"{file}:{yaml_reader.line_of(node, each.path)}: {each}")
+    if len(found) > 1:
+        raise SettingsError(f"{file}:{found[1][0].start_mark.line + 1}: another document; settings are one")
+    return found[0][2] if found else None
 
 
 def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, str, Any]]:

@@ -83,11 +83,11 @@ def test_the_known_fields_are_read_beside_an_unknown_one() -> None:
         ),
         (
             {"scaleTargetRef": {**TARGET, "name": 7}},
-            'spec.scaleTargetRef.name: Invalid value: 7: must be text: write "7" in quotes',
+            "spec.scaleTargetRef.name: Invalid value: 7: must be text: write it in quotes",
         ),
         (
             {"scaleTargetRef": {**TARGET, "name": False}},
-            'spec.scaleTargetRef.name: Invalid value: false: must be text: write "false" in quotes',
+            "spec.scaleTargetRef.name: Invalid value: false: must be text: write it in quotes",
         ),
     ],
 )
@@ -237,7 +237,7 @@ def test_metadata_fields_that_are_not_read_are_no_errors() -> None:
     assert decoded(document(metadata=metadata)).metadata.labels == {"a": "b"}
     assert only_error(document(metadata={"name": "web", "label": {}})).endswith('did you mean "labels"?')
     assert only_error(document(metadata={"name": "web", "labels": {"a": 1}})) == (
-        'metadata.labels[a]: Invalid value: 1: must be text: write "1" in quotes'
+        "metadata.labels[a]: Invalid value: 1: must be text: write it in quotes"
     )
 
 

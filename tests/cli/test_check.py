@@ -66,7 +66,7 @@ OPTIONS = """\
     [
         (AUTOSCALER + OPTIONS.replace("mod: shadow, sync-period: 5h, ", ""), {}),
         (AUTOSCALER + OPTIONS, {"spec.options.mod": 7, "spec.options.sync-period": 7}),
-        (AUTOSCALER + OPTIONS.replace("mod: shadow, sync-period: 5h", "hpad.io/mode: shadow, no key!: on"), {
+        (AUTOSCALER + OPTIONS.replace("mod: shadow, sync-period: 5h", "hpad.io/mode: shadow, no key!: x"), {
             "spec.options.hpad.io/mode": 7, "spec.options.no key!": 7}),
         (AUTOSCALER + OPTIONS.replace('"0.1"', "0.1"), {"spec.options.tolerance-up": 7}),
         (AUTOSCALER.replace("name: web}\nspec", 'name: web, annotations: {hpad.io/mode: "on"}}\nspec'), {

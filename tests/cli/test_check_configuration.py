@@ -196,7 +196,7 @@ def test_each_rule_within_the_file_has_its_line(tmp_path: Path, capsys: pytest.C
     file = tmp_path / "hpad.yaml"
     file.write_text(
         "sources:\n  prom:\n    adapter: prometheus\n    url: http://p:9090\n    rules:\n      rules:\n"
-        "      - seriesQuery: x\n      - seriesQuery: y\n        metricsQuery: sum(<<.Serie>>)\n"
+        "      - seriesQuery: x\n      - seriesQuery: z\n        metricsQuery: sum(<<.Serie>>)\n"
         "      externalRules:\n      - {seriesQuery: x, metricsQuery: 'sum(<<.Series>>'}\n"
         "      resourceRules:\n        window: soon\n        cpu: {containerQuery: 'x)'}\n"
     )

@@ -8,7 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
 
+from hpad.api import yaml_reader
 from hpad.manifests import documents, hpas
 
 
@@ -17,10 +19,10 @@ def parse(text: str, suffix: str = ".yaml") -> list[documents.Document]:
 
 
 def test_several_documents_with_their_lines() -> None:
-    found = parse("# first\na: 1\n---\n---\n\nb:\n  c: [x, y]\n")
+    found = parse("# first\na: 1\n---\n---\n\nb:\n  c: [x, z]\n")
     assert [(each.index, each.line, each.value) for each in found] == [
         (0, 2, {"a": 1}),
-        (1, 6, {"b": {"c": ["x", "y"]}}),
+        (1, 6, {"b": {"c": ["x", "z"]}}),
     ]
     assert [found[1].line_of(path) for path in ("b", "b.c", "b.c[1]", "b.none", "none")] == [6, 7, 7, 6, 6]
 
@@ -28,19 +30,30 @@ def test_several_documents_with_their_lines() -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("no", "no"),
-        ("on", "on"),
-        ("yes", "yes"),
+        ("no", False),
+        ("on", True),
+        ("yes", True),
+        ("y", "y"),
+        ("N", "N"),
+        ("nO", "nO"),
         ("true", True),
         ("1:30", "1:30"),
         ("2026-01-02", "2026-01-02"),
         ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z"),
-        ("1_000", "1_000"),
-        ("1e3", 1000.0),
+        ("1_000", 1000),
+        ("_1", "_1"),
+        ("010", 8),
+        ("0O10", 8),
+        ("-0b11", -3),
+        ("0_8", 8),
+        ("1e3", 1000),
+        ("10.0", 10),
         ("0.5", 0.5),
+        ("1_0.5", 10.5),
         ("10", 10),
         ("-3", -3),
         ("0x1F", 31),
+        ("0X1f", 31),
         ("~", None),
         ("null", None),
         ("", None),
@@ -48,9 +61,15 @@ def test_several_documents_with_their_lines() -> None:
         ("=", "="),
     ],
 )
-def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
+def test_scalars_are_those_of_kubectl(text: str, value: object) -> None:
+    """As `kubectl label --local -o json` of version 1.32 shows them, but for y and n."""
     [found] = parse(f"a: {text}\nb: 1\n")
-    assert found.value == {"a": value, "b": 1}
+    assert repr(found.value) == repr({"a": value, "b": 1})
+
+
+@pytest.mark.parametrize("text", ["y", "N", "no", "On", "010", "0b1", "1_000", "1e3", "1:30", "2026-01-02", "~", ""])
+def test_a_text_that_would_be_something_else_is_written_in_quotes(text: str) -> None:
+    assert yaml.dump([text, "yy"], Dumper=yaml_reader.Dumper) == f"- '{text}'\n- yy\n"
 
 
 @pytest.mark.parametrize("merged", ["<<: *x, l: 2", "l: 2, <<: *x"])
@@ -196,15 +215,15 @@ def test_the_format_of_a_text_without_a_suffix_is_recognized() -> None:
 
 
 def test_a_list_counts_as_its_items() -> None:
-    text = "a: 1\n---\nkind: List\napiVersion: v1\nitems:\n- {kind: X, x: 1}\n- kind: Y\n  y: 2\n  y: 3\n"
+    text = "a: 1\n---\nkind: List\napiVersion: v1\nitems:\n- {kind: X, x: 1}\n- kind: Z\n  z: 2\n  z: 3\n"
     found = parse(text)
     assert [(each.index, each.line, each.value.get("kind")) for each in found] == [
         (0, 1, None),
         (1, 6, "X"),
-        (2, 7, "Y"),
+        (2, 7, "Z"),
     ]
-    assert found[2].line_of("y") == 9
-    assert [[fault.path for fault in each.faults] for each in found] == [[], [], ["y"]]
+    assert found[2].line_of("z") == 9
+    assert [[fault.path for fault in each.faults] for each in found] == [[], [], ["z"]]
 
 
 def test_items_of_a_typed_list_get_its_kind() -> None:

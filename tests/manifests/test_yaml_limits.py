@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from hpad.api import yaml_reader
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
-from hpad.manifests import documents, folder, yaml_reader
+from hpad.manifests import documents, folder
 from hpad.manifests.documents import Document
 from hpad.manifests.folder import Folder
 

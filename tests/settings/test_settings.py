@@ -106,11 +106,12 @@ routes:
         ("max_staleness: 99999999h", "'99999999h' is too long a duration: the longest is 2562047h"),
         ("downscale_stabilization: -5m", "hpad.yaml: downscale_stabilization: '-5m' is negative"),
         ("tolerance: 10", "hpad.yaml: tolerance: 10 is not a number from 0 to 1"),
-        (f"tolerance: {'9' * 400}", "is not a number from 0 to 1"),
-        (f"kube_api_qps: {'9' * 400}", "is not a number of requests per second"),
+        (f"tolerance: '{'9' * 400}'", "is not a number from 0 to 1"),
+        (f"workers: {'9' * 400}", "hpad.yaml:1: not valid YAML: a number of 400 digits, at most 100 are read"),
+        (f"kube_api_qps: '{'9' * 400}'", "is not a number of requests per second"),
         ("workers: 2147483648", "hpad.yaml: workers: 2147483648 is more than 2147483647, the maximum"),
         (
-            f"sources: {{a: {{adapter: rabbitmq, limits: {{rate: {'9' * 400}}}}}}}",
+            f"sources: {{a: {{adapter: rabbitmq, limits: {{rate: '{'9' * 400}'}}}}}}",
             "is not a number above 0 (calls per second)",
         ),
         ("workers: none", "hpad.yaml: workers: 'none' is not a whole number of 1 or more"),
@@ -136,8 +137,12 @@ routes:
             "hpad.yaml: hpas: [1]: budget: there is no budget 'queue'; did you mean 'queues'?",
         ),
         ("log_level: loud", "hpad.yaml: log_level: 'loud' is not one of debug, info, warning, error"),
-        ("a: [", "hpad.yaml:1: not valid YAML"),
-        ("sources: {}\nworkers: 3\nsources: {}", "hpad.yaml:3: not valid YAML: the field 'sources' is there twice"),
+        ("a: [", "hpad.yaml:2: not valid YAML"),
+        (
+            "sources: {}\nworkers: 3\nsources: {}",
+            'hpad.yaml:3: sources: strict decoding error: duplicate field "sources"',
+        ),
+        ("workers: 3\n---\nworkers: 4", "hpad.yaml:3: another document; settings are one"),
         ("- a", "hpad.yaml: not a mapping of settings"),
         ("pods: 3", "hpad.yaml: unknown field 'pods'; `hpad config show` lists all settings"),
         (
@@ -156,12 +161,12 @@ def test_a_field_beside_a_merge_is_not_there_twice(tmp_path: Path) -> None:
     text = """
 sources:
   a: &a {adapter: static, file: x}
-  b: &b {<<: *a, file: y}
+  b: &b {<<: *a, file: w}
   c: {<<: *b, file: z}
   d: *b
 """
     loaded = settings.load(written(tmp_path, text), {}, {})
-    assert [source.settings["file"] for source in loaded.sources] == ["x", "y", "z", "y"]
+    assert [source.settings["file"] for source in loaded.sources] == ["x", "w", "z", "w"]
 
 
 def test_bytes_that_are_not_utf8_are_named_with_their_offset(tmp_path: Path) -> None:

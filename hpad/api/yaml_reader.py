@@ -1,6 +1,8 @@
 """Reads YAML as the tools of Kubernetes do, with the line of each field, and bounds the content of a file; writes it.
 
-PyYAML's C loader with the scalars of YAML 1.2: `no`, `on`, `1:30` and dates are text, not booleans, numbers or dates.
+PyYAML's C loader with the scalars of sigs.k8s.io/yaml: `no` and `on` are booleans, `010` is 8, `1_000` is 1000; `1:30`
+and dates are text. Only `y` and `n`, booleans there, are text: they are names more often.
+
 PyYAML takes about 500 bytes per node, so a file of 64 MiB could take 14 GB; its nodes are therefore counted from its
 parse events before any is built.
 """
@@ -23,6 +25,9 @@ _SMALL: Final = 20_000
 """Nodes up to which aliases may repeat any part of a document."""
 _MAX_REPETITION: Final = 10
 _LONGEST_INTEGER: Final = 100
+_OCTAL: Final = re.compile("[-+]?0[0-7]")
+_WHOLE: Final = 1e21
+"""From here on Go writes whole floating-point numbers with an exponent."""
 # Each `-` or `?` opens a level. Nesting by indentation needs so much text that its length makes it suspect.
 _COMPACT_NESTING: Final = re.compile(r"(?:[-?][ \t]+){20}")
 
@@ -110,11 +115,19 @@ class _Size:
 
 _TAG: Final = "tag:yaml.org,2002:"
 _SCALARS: Final = (
-    ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("int", "[-+]?(?:0|[1-9][0-9]*|0[0-7]+|0o[0-7]+|0x[0-9a-fA-F]+)", "-+0123456789"),
+    (
+        "bool",
+        "yes|Yes|YES|true|True|TRUE|on|On|ON|no|No|NO|false|False|FALSE|off|Off|OFF",
+        "yYtToOnNfF",
+    ),
+    (
+        "int",
+        "[-+]?(?:0_*|[1-9][0-9_]*|0[oO]?_*[0-7][0-7_]*|0[bB]_*[01][01_]*|0[xX]_*[0-9a-fA-F][0-9a-fA-F_]*)",
+        "-+0123456789",
+    ),
     (
         "float",
-        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
         "-+0123456789.",
     ),
     ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -126,27 +139,35 @@ _FIELDS: Final[WeakKeyDictionary[yaml.Node, dict[str, tuple[int, yaml.Node]]]] =
 
 
 class Loader(yaml.CSafeLoader):
-    """The C loader with the scalars of YAML 1.2."""
+    """The C loader with the scalars of sigs.k8s.io/yaml."""
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         """Refuses a number that no field takes: its digits, if it is hexadecimal, are too many for any message."""
         if len(node.value) > _LONGEST_INTEGER:
             problem = f"a number of {len(node.value):,} digits, at most {_LONGEST_INTEGER} are read"
             raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
-        return int(super().construct_yaml_int(node))
+        digits = node.value.replace("_", "")
+        return int(digits, 8 if _OCTAL.match(digits) else 0)
+
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        """Returns a whole number as such, as it becomes in JSON: 1e3 may be a count."""
+        value = float(super().construct_yaml_float(node))
+        return int(value) if value.is_integer() and abs(value) < _WHOLE else value
 
 
 Loader.add_constructor(f"{_TAG}int", Loader.construct_yaml_int)
+Loader.add_constructor(f"{_TAG}float", Loader.construct_yaml_float)
 
 
 class Dumper(yaml.CSafeDumper):
-    """Quotes texts that are something else in YAML 1.2 (1e3) or in the older YAML of PyYAML (no, 1:30)."""
+    """Quotes texts that are something else for Kubernetes' tools (y, 1e3) or for PyYAML (1:30)."""
 
 
 Loader.yaml_implicit_resolvers = {}  # without this, add_implicit_resolver would change PyYAML's loaders
 for _name, _pattern, _first in _SCALARS:
     for _each in (Loader, Dumper):
         _each.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_pattern})\Z"), list(_first))
+Dumper.add_implicit_resolver(f"{_TAG}bool", re.compile(r"[yYnN]\Z"), list("yYnN"))
 
 
 def documents(text: str) -> Iterator[tuple[yaml.Node, tuple[Problem, ...], Any]]:
