@@ -183,13 +183,13 @@ def url_error(url: str, schemes: tuple[str, ...], example: str) -> str:
     """Returns why a setting is not the URL of a server, "" if it is. A URL that may hold a password is not repeated."""
     try:
         parts = urllib.parse.urlsplit(url)
-        bad_port = parts.port == 0
+        bad_place = parts.port == 0 or not parts.hostname or " " in parts.netloc
     except ValueError:
         return "is not a URL, or its port is not a number"
     if "@" in parts.netloc:
         return _CREDENTIALS
     # As written: TLS depends on the scheme, and code that compares it knows no capitals, nor spaces before it.
-    if url.partition(":")[0] not in schemes or not parts.hostname or bad_port:
+    if url.partition(":")[0] not in schemes or bad_place:
         return f'{shown(public(url))} is not of the form "{example}"'
     return ""
 

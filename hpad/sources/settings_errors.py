@@ -222,7 +222,7 @@ def _needed(value: Any, form: inspect.Type) -> str:
 def _narrower(value: Any, form: Any, word: str) -> str:
     """Returns what a type requires beyond the kind of the value; "" if that is not known."""
     if isinstance(form, inspect.LiteralType):
-        return f"one of {', '.join(sorted(map(str, form.values)))}"
+        return f"one of {', '.join(sorted(filter(None, map(str, form.values))))}"
     for name, sign, holds in _BOUNDS:
         bound = getattr(form, name, None)
         if bound is not None and not holds(value, bound):

@@ -284,6 +284,7 @@ async def test_memory_is_bounded() -> None:
     [
         ({"bootstrap_servers": []}, "bootstrap_servers: is empty"),
         ({"bootstrap_servers": ["kafka://h:1"]}, "bootstrap_servers: 'kafka://h:1' is not of the form"),
+        ({"bootstrap_servers": ["h:1?acks=all"]}, "bootstrap_servers: 'h:1' is not of the form"),
         ({"bootstrap_servers": [f"u:{PASSWORD}@h:1"]}, "bootstrap_servers: contains credentials: write them"),
         ({"sasl": "PLAIN"}, "sasl: PLAIN needs username and one of"),
         ({"sasl": "OAUTHBEARER"}, "needs one of token_file and oauth2"),

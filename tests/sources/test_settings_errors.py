@@ -96,6 +96,11 @@ def test_an_old_field_name_is_an_error_with_its_replacement(
             ],
         ),
         (
+            "kafka",
+            {"bootstrap_servers": ["h"], "sasl": "plain"},
+            ["sasl: 'plain' is not one of OAUTHBEARER, PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"],
+        ),
+        (
             "rabbitmq",
             {"url": [URL, 5], "page_size": "x", "headers": {"A": {"fil": "x"}, "B": 5}},
             [
