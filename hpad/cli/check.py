@@ -266,7 +266,7 @@ _FOR_ZERO: Final = (controls.ZERO_AFTER, controls.INITIAL_DELAY)
 def _without_effect(hpa: v2.HorizontalPodAutoscaler | None, value: dict[str, Any]) -> Iterator[Problem]:
     """Warnings about annotations that change nothing in this HPA, and about too many spare replicas.
 
-    So does idle-first on a StatefulSet, which removes its pods by ordinal.
+    Idle-first changes nothing on a StatefulSet, which removes its pods by ordinal.
     """
     named = {} if hpa is None else hpa.metadata.annotations or {}
     if hpa is None or not named:

@@ -158,7 +158,7 @@ def _escaped(text: str) -> str:
 def _slack(notice: Notice, sender: Sender) -> str:
     said = worded(notice, sender.page)
     head = f"[{sender.cluster}] {said.what}" if sender.cluster else said.what
-    why = begin(_escaped(said.why), _LONGEST)  # the escapes count: cut off would be the messages of other HPAs
+    why = begin(_escaped(said.why), _LONGEST)  # Slack counts the escapes
     lines = [f"{_sign(notice)} {_escaped(head)}", *filter(None, (why, _escaped(said.advice)))]
     return "\n".join([*lines, f"<{_escaped(said.link)}|Open the page>"] if said.link else lines)
 
