@@ -64,43 +64,42 @@ class Answer(NamedTuple):
 def fetch(connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str], seconds: float) -> Answer:
     """Sends a GET, reads the answer, and closes the connection.
 
-    Raises OSError (TimeoutError after `seconds` without a byte, and after twice as many for all),
+    Raises OSError (TimeoutError after `seconds` without a byte, and after twice as many for the whole answer),
     http.client.HTTPException, and ValueError if the body is longer than MAX_BYTES. Follows no redirect, so a token in
     `headers` reaches no other server.
     """
     body = bytearray()
     connection.timeout = seconds
-    with contextlib.closing(connection), _ended_after(2 * seconds, connection) as used:
-        connection.request("GET", path, headers=dict(headers))
-        used.append(connection.sock)  # which `connection` forgets where the server will close it
-        response = connection.getresponse()
-        while chunk := response.read1(_CHUNK):
-            body += chunk
-            if len(body) > MAX_BYTES:
-                raise ValueError(f"the answer is longer than {MAX_BYTES} bytes")
+    with contextlib.closing(connection):
+        connection.connect()
+        with _ended_after(2 * seconds, connection.sock):
+            connection.request("GET", path, headers=dict(headers))
+            response = connection.getresponse()
+            while chunk := response.read1(_CHUNK):
+                body += chunk
+                if len(body) > MAX_BYTES:
+                    raise ValueError(f"the answer is longer than {MAX_BYTES} bytes")
         return Answer(response.status, response.reason, bytes(body))
 
 
 @contextlib.contextmanager
-def _ended_after(seconds: float, connection: http.client.HTTPConnection) -> Iterator[list[socket.socket]]:
-    """Ends a connection, and the sockets that are added to the list, after so long; raises TimeoutError then.
+def _ended_after(seconds: float, connected: socket.socket) -> Iterator[None]:
+    """Ends a connection after so long, and raises TimeoutError then.
 
     The timeout of a socket counts from its last byte: a head, or 100 (Continue) again and again, has no end.
     """
-    used: list[socket.socket] = []
     late = threading.Event()
 
     def end() -> None:
         late.set()
-        for each in filter(None, (connection.sock, *used)):
-            with contextlib.suppress(OSError):
-                socket.socket.shutdown(each, socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
     try:
-        yield used
+        yield
     except (OSError, ValueError, http.client.HTTPException):
         if not late.is_set():
             raise
