@@ -47,8 +47,9 @@ Kubernetes objects are skipped.
 A value with REPLACE-ME, which hpad convert writes where it knows no value, is an error. An annotation of autoscaling/v1
 that cannot be read is a warning: Kubernetes and hpad ignore it. So is hpad.io/scale-down-order on a StatefulSet, where
 it has no effect, an annotation that needs another one or minReplicas 0, a field of the spec that Kubernetes up to 1.37
-drops, a selector of a metric that no label can match, a query of an Autoscaler that none of its metrics names, and a
-package that a source needs and this installation lacks: the one that runs hpad may have it.
+drops, a selector of a metric that no label can match, a query of an Autoscaler that none of its metrics names, a second
+object of a name in a file or folder, and a package that a source needs and this installation lacks: the one that runs
+hpad may have it.
 The exit status is 1 if there is an error; warnings do not change it. Last lines name HPAs with an External metric and
 no spec.behavior, whose replicas go on doubling on an empty queue, and budgets that the minima of the HPAs exceed: those
 of cores by the requests in the pod templates of the targets, as far as these are among the files.
@@ -117,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
     count = wrong = skipped = about_zero = 0
     lacking: list[str] = []
     found: dict[Key, v2.HorizontalPodAutoscaler] = {}
-    defined: dict[Key, Document] = {}
+    defined: dict[tuple[Path, Key], Document] = {}
     show = _as_json if args.output == "json" else _as_text
     read = list(documents.read_all(args.files))  # all are read first: the configuration may follow the HPAs
     configurations = [document for document in read if _may_be_configuration(document)]
@@ -135,7 +136,9 @@ def run(args: argparse.Namespace) -> int:
             continue
         count += 1
         if checked.hpa is not None:
-            checked = _once(checked, defined.setdefault(checked.hpa.key, document))
+            # Other folders may hold the same objects for other clusters.
+            place = Path(document.file).parent, checked.hpa.key
+            checked = _once(checked, defined.setdefault(place, document))
         wrong += bool(checked.errors)
         show(checked)
         about_zero += any(map(hpas.is_about_zero, checked.errors))

@@ -163,6 +163,17 @@ def test_a_second_object_of_a_name_is_a_warning(tmp_path: Path, capsys: pytest.C
     assert warning["message"].startswith(f"metadata.name: is already defined in {path}:1: ")
 
 
+def test_an_object_of_the_same_name_in_another_folder_is_no_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in a repository with a folder for each cluster."""
+    for folder in ("staging", "production"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "web.yaml").write_text(AUTOSCALER)
+    status, found = rows(capsys, str(tmp_path / "staging"), str(tmp_path / "production"))
+    assert (status, [len(row["warnings"]) for row in found]) == (0, [0, 0])
+
+
 def test_idle_first_on_a_stateful_set_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "hpa.yaml"
     text = """apiVersion: autoscaling/v2
