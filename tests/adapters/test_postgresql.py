@@ -326,7 +326,7 @@ class TestConnections:
         with socket.socket() as silent:
             silent.bind(("127.0.0.2", server.port))
             silent.listen()
-            found = await ask(server.port, host=["127.0.0.2", "127.0.0.1"], connect_timeout="3s")
+            found = await ask(server.port, host=["127.0.0.2", "127.0.0.1"], connect_timeout="5s")
         assert isinstance(found, ExternalSample)
 
     @pytest.mark.parametrize(
