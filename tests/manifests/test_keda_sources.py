@@ -115,6 +115,7 @@ def test_files_of_redis_need_tls(tls: dict[str, str], files: set[str]) -> None:
     found = converted("redis", LIST | {"address": "a:1", "unsafeSsl": "true"} | tls, "ca", "cert", "key")
     assert {"ca", "cert", "key", "insecure"} & settings(found).keys() == files | ({"insecure"} if files else set())
     assert any("are left out: tls is not enabled" in note.text for note in found.notes) == (not files)
+    assert sum("mount key" in note.text for note in found.notes) == len(files)
 
 
 KAFKA_LAG = {"bootstrapServers": "k:9092", "consumerGroup": "g", "topic": "t", "lagThreshold": "5"}

@@ -231,16 +231,16 @@ def _redis_connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
         place = _cluster
     encrypted = _is_encrypted(trigger)
     settings, host = place(trigger, encrypted)
-    files = trigger.file_settings(ca="ca", cert="cert", key="key")
-    if files and not encrypted:
-        trigger.conversion.note_change(trigger.field_of("tls"), "ca, cert and key are left out: tls is not enabled")
-        files = {}
+    if encrypted:
+        settings |= trigger.file_settings(ca="ca", cert="cert", key="key")
+    else:
+        trigger.leave_tls_files()
     if trigger.metadata.truth("unsafeSsl") and encrypted:
         settings["insecure"] = True
     credentials = trigger.credentials(host)
     if credentials and place is not _server:
         trigger.note_trust(settings, "masters that sentinels name" if place is _sentinel else "other nodes")
-    return settings | credentials | files, host
+    return settings | credentials, host
 
 
 def _server(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:

@@ -66,15 +66,13 @@ def _query(trigger: Trigger, value: str) -> dict[str, Any]:
 def _tls(trigger: Trigger) -> dict[str, Any]:
     tls = trigger.text("tls")
     unknown = not tls and trigger.reference("tls") is not None
-    files = trigger.tls_files()
     if unknown:
         text = '"tls" is kept elsewhere, and counts as "enable": remove tls, ca, cert and key where it is not'
         trigger.conversion.note_change(trigger.field_of("tls"), text)
     if tls != "enable" and not unknown:
-        if files:
-            trigger.conversion.note_change(trigger.field_of("tls"), "ca, cert and key are left out: tls is not enabled")
+        trigger.leave_tls_files()
         return {}
-    return {"tls": True, **files} | ({"insecure": True} if trigger.metadata.truth("unsafeSsl") else {})
+    return {"tls": True, **trigger.tls_files()} | ({"insecure": True} if trigger.metadata.truth("unsafeSsl") else {})
 
 
 def _login(trigger: Trigger, host: str) -> dict[str, Any]:

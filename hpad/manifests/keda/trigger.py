@@ -199,6 +199,11 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         password = self.file("keyPassword", "key_password.file")
         return files | ({"key_password": {"file": password}} if password else {})
 
+    def leave_tls_files(self) -> None:
+        """Notes that the files of TLS are left out, if there are any: where tls is not enabled they have no effect."""
+        if any([self.reference(name) for name in ("ca", "cert", "key", "keyPassword")]):  # a list: each is looked at
+            self.conversion.note_change(self.field_of("tls"), "ca, cert and key are left out: tls is not enabled")
+
     def variable_of(self, field: str, host: str, what: str = "password") -> str:
         """Returns the environment variable in which hpad reads a secret that stands in KEDA's objects.
 
