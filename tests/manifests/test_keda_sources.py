@@ -54,8 +54,8 @@ LIST = {"listName": "jobs", "listLength": "10"}
         ),
         (
             "redis-sentinel",
-            {"addresses": "s1,s2:7", "sentinelMaster": "main", "databaseIndex": "2", "sentinelUsername": "u"},
-            {"sentinel": {"master": "main", "nodes": ["s1:26379", "s2:7"], "database": 2, "username": "u"}},
+            {"addresses": "s1,s2:7", "sentinelMaster": "main", "databaseIndex": "2"},
+            {"sentinel": {"master": "main", "nodes": ["s1:26379", "s2:7"], "database": 2}},
         ),
     ],
 )
@@ -67,10 +67,11 @@ def test_the_servers_of_redis(kind: str, metadata: dict[str, str], expected: dic
 
 
 def test_the_passwords_of_redis_and_of_its_sentinels() -> None:
-    metadata = LIST | {"addresses": "s1", "sentinelMaster": "main"}
+    metadata = LIST | {"addresses": "s1", "sentinelMaster": "main", "sentinelUsername": "u"}
     found = settings(converted("redis-sentinel", metadata, "password", "sentinelPassword"))
     assert found["password_file"] == f"{FOLDER}/password"
     assert found["sentinel"]["password_file"] == f"{FOLDER}/sentinelPassword"
+    assert found["sentinel"]["username"] == "u"
 
 
 STREAMS = {"addresses": "r:1", "stream": "s"}
@@ -108,6 +109,12 @@ def test_the_three_numbers_of_a_stream(metadata: dict[str, str], metric: str, ta
 def test_servers_and_targets_of_redis_that_keda_refuses(metadata: dict[str, str]) -> None:
     with pytest.raises(Invalid):
         converted("redis-cluster", metadata)
+
+
+def test_a_user_of_sentinels_without_a_password_is_left_out() -> None:
+    found = converted("redis-sentinel", LIST | {"addresses": "s", "sentinelMaster": "m", "sentinelUsername": "u"})
+    assert settings(found)["sentinel"].keys() == {"master", "nodes"}
+    assert any("is left out: there is no password for it" in note.text for note in found.notes)
 
 
 @pytest.mark.parametrize(("tls", "files"), [({"enableTLS": "true"}, {"ca", "cert", "key"}), ({}, set())])

@@ -262,9 +262,13 @@ def _sentinel(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:
     user = trigger.text("sentinelUsername") or trigger.unread("sentinelUsername")
     database = _database(trigger)
     own = {"master": master, "nodes": [address for _, address in found], **_tls(encrypted)}
-    own |= ({"database": database} if database else {}) | ({"username": user} if user else {})
+    own |= {"database": database} if database else {}
     password = trigger.secret("sentinelPassword", "sentinel.password_file", found[0][0], "sentinel_password")
     own |= {f"password_{kind}": place for kind, place in password.items()}
+    if user and password:
+        own["username"] = user
+    elif user:  # nor does KEDA send it
+        trigger.conversion.note_change(trigger.field_of("sentinelUsername"), "is left out: there is no password for it")
     return {"sentinel": own}, found[0][0]
 
 
