@@ -75,14 +75,14 @@ class EscapingStream:
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """Escapes control characters in standard output and standard error within the block; both are UTF-8.
+    """Escapes control characters in standard output and error within the block; the standard streams are UTF-8.
 
     A locale with another encoding has no characters for graphs, and programs read JSON and manifests as UTF-8. A stream
     that the caller closed is empty, or takes any text.
     """
     before = sys.stdin, sys.stdout, sys.stderr
     with open(os.devnull, "r+", encoding="utf-8") as nothing:
-        sys.stdin = before[0] or nothing
+        sys.stdin = _as_utf8(before[0] or nothing)
         sys.stdout, sys.stderr = (cast(TextIO, EscapingStream(_as_utf8(stream or nothing))) for stream in before[1:])
         try:
             yield

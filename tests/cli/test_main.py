@@ -1,6 +1,7 @@
 """The command line as a whole."""
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.replays import scenario, step
 
 import hpad
 from hpad import cli
@@ -254,6 +256,14 @@ def test_output_is_utf_8_in_any_locale() -> None:
     ended = subprocess.run(called, capture_output=True, env=environment, check=False)
     assert (ended.returncode, ended.stderr) == (0, b"")
     assert not ended.stdout.decode("utf-8").isascii()
+
+
+def test_input_is_utf_8_in_any_locale() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    recorded = json.dumps(scenario(step(0), id="prüfung"), ensure_ascii=False).encode()
+    ended = subprocess.run([*HPAD, "replay", "-"], input=recorded, capture_output=True, env=environment, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert json.loads(ended.stdout)["id"] == "prüfung"
 
 
 def test_an_argument_that_is_not_utf_8_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
