@@ -1,6 +1,6 @@
 """Builds Settings from a file, the environment and flags."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,7 @@ def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
     if file is None:
         return []
     try:
-        content = _settings(file)
+        found = list(yaml_reader.documents(file.read_text(encoding="utf-8")))
     except OSError as error:
         raise SettingsError(f"{file}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
@@ -114,6 +114,7 @@ def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
         raise SettingsError(f"{file}{line}: not valid YAML: {error.problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise SettingsError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from None
+    content = _only(file, found)
     if content is None:
         return []
     if not isinstance(content, dict):
@@ -126,9 +127,8 @@ def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
     return [(str(file), str(field), value) for field, value in content.items()]
 
 
-def _settings(file: Path) -> Any:
-    """Returns the content of a file, None if it is empty. Raises SettingsError, OSError, ValueError and YAMLError."""
-    found = list(yaml_reader.documents(file.read_text(encoding="utf-8")))
+def _only(file: Path, found: Sequence[tuple[yaml.Node, tuple[Problem, ...], Any]]) -> Any:
+    """Returns the value of the only document, None if there is none. Raises SettingsError."""
     for node, repeated, _ in found:
         for each in repeated:  # the last one would count, and the sources before it would be lost
             raise SettingsError(f"{file}:{yaml_reader.line_of(node, each.path)}: {each}")

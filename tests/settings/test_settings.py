@@ -157,6 +157,11 @@ def test_an_invalid_setting_is_named_with_its_value_and_the_expected_form(
     assert expected in problem(tmp_path, text)
 
 
+def test_a_repeated_field_or_document_has_its_place_once(tmp_path: Path) -> None:
+    assert problem(tmp_path, "a: 1\na: 2").count("hpad.yaml") == 1
+    assert problem(tmp_path, "a: 1\n---\na: 2").count("hpad.yaml") == 1
+
+
 def test_a_field_beside_a_merge_is_not_there_twice(tmp_path: Path) -> None:
     text = """
 sources:
