@@ -148,7 +148,7 @@ class KafkaSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_o
 
 def broker(text: str) -> tuple[str, int]:
     """Parses "host" or "host:port"; raises ValueError."""
-    if url_error(f"kafka://{text}", ("kafka",), "") or not {"/", "?", "#"}.isdisjoint(text):
+    url = f"kafka://{text}"
+    if url_error(url, ("kafka",), "") or (parts := urllib.parse.urlsplit(url)).netloc != text:
         raise ValueError(address_error(text, "kafka:9092"))
-    parts = urllib.parse.urlsplit(f"kafka://{text}")
     return parts.hostname or "", parts.port or _PORT

@@ -184,7 +184,7 @@ class _Scaler:
 def _address(text: str) -> tuple[str, int] | None:
     """Returns host and port, None if the text is something else; KEDA's resolver prefixes dns:/// are dropped."""
     text = text.removeprefix("dns:///").removeprefix("passthrough:///")
-    if url_error(f"grpc://{text}", ("grpc",), "") or "/" in text:
+    if url_error(url := f"grpc://{text}", ("grpc",), ""):
         return None
-    parts = urllib.parse.urlsplit(f"grpc://{text}")
-    return (parts.hostname, parts.port) if parts.hostname and parts.port else None
+    parts = urllib.parse.urlsplit(url)
+    return (parts.hostname, parts.port) if parts.netloc == text and parts.hostname and parts.port else None
