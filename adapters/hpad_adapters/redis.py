@@ -158,7 +158,7 @@ class Redis:
         count = group.get(_OF_A_GROUP[query.name])
         if count is None:
             return self._error(_unknown(query, group))
-        # Redis 7 goes on counting entries that were trimmed or deleted before the group got them (issues 13337, 13957).
+        # Redis 7 goes on counting entries that were trimmed or deleted before the group got them (redis/redis#13337).
         return min([count, *(each for each in length if isinstance(each, int))]) if isinstance(count, int) else count
 
     def _error(self, text: str, blame: str = "source") -> AdapterError:

@@ -52,7 +52,7 @@ def test_a_window_may_span_midnight(hour, expected):
     ],
 )
 def test_a_window_stays_closed_after_its_end(start, end, closed):
-    """Although the end comes again before the next start: KEDA issue 4677."""
+    """Although the end comes again before the next start: kedacore/keda#4677."""
     assert value(window(start=start, end=end, timezone="UTC"), datetime.fromisoformat(closed).replace(tzinfo=UTC)) == 0
 
 
