@@ -463,6 +463,8 @@ def _settings() -> str:
         " ([commands and flags](cli.md)). Flags override the environment, which overrides the file. `hpad config show`"
         " prints the settings in force; [`config/hpad.yaml`](../../config/hpad.yaml) is a sample with every setting."
         f" Changes of these take effect [while hpad runs](../operations.md#changed-settings): {_reloadable()}.",
+        "YAML of settings and manifests is read as kubectl reads it: `yes`, `no`, `on` and `off` are booleans, `010`"
+        " is 8, `1_000` is 1000. Only `y` and `n`, booleans there, are text.",
         table(["setting", "default", "environment variable", "meaning"], rows),
         "## Of every source\n\nIn `sources.NAME`, beside the settings of its adapter ([metric sources](sources.md)):",
         _meanings(SourceSettings),
