@@ -284,6 +284,7 @@ def _unknown(own: _Own) -> list[Problem]:
 def _advice(name: str, kind: str) -> str:
     known = [annotation.removeprefix(PREFIX) for annotation in ANNOTATIONS]
     prefix = "" if kind == AUTOSCALER else PREFIX
+    # An option of an Autoscaler that is written with the prefix has it twice here.
     close = difflib.get_close_matches(name.removeprefix(PREFIX).removeprefix(PREFIX), known, n=1)
     if close:
         return f'; did you mean "{prefix}{close[0]}"?'

@@ -130,7 +130,7 @@ class NatsServers:
         return await or_error(self._read(server, account))
 
     async def _read(self, server: Request, account: str) -> Reply:
-        # All accounts, if there is none with this id: of an account with a JWT, its name may be meant.
+        # The answer has all accounts if none has this id: one with a JWT has a key as its id, and a name beside it.
         query = urllib.parse.urlencode({"acc": account, "accounts": "true", "consumers": "true"})
         body = await self._body(server, f"/jsz?{query}")
         # The answer holds all consumers of the account.
