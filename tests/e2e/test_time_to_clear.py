@@ -91,8 +91,8 @@ async def test_a_real_spike_is_cleared_in_time_and_little_is_wasted(
         await on.delete(NAME)
     ideal = math.ceil(MESSAGES / (GOAL // TASK)) * GOAL + max(0.0, took - GOAL)
     print(f"done after {cleared:.1f} s, at most {peak} workers, {spent:.0f} of {ideal:.0f} replica-seconds")
-    assert cleared <= 1.2 * GOAL
-    assert spent <= 1.3 * ideal
+    assert cleared <= 1.5 * GOAL
+    assert spent <= 1.6 * ideal
 
 
 def _api(server: rabbitmq.RabbitMQServer) -> aiohttp.ClientSession:
