@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import time
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -84,10 +85,12 @@ class Cluster:
 
     async def pods(self, right: Callable[[list[dict[str, Any]]], bool]) -> None:
         """Waits until the statuses of the containers fulfil the condition; none may restart."""
-        async with asyncio.timeout(PATIENCE):
-            while not right(found := await asyncio.to_thread(self._statuses)):
-                assert not any(each["restartCount"] for each in found), (self._folder / "log").read_text()
-                await asyncio.sleep(0.5)
+        end = time.monotonic() + PATIENCE
+        while not right(found := await asyncio.to_thread(self._statuses)):
+            log = (self._folder / "log").read_text()
+            assert not any(each["restartCount"] for each in found), log
+            assert time.monotonic() < end, f"{found}\n{log}"
+            await asyncio.sleep(0.5)
 
     def _statuses(self) -> list[dict[str, Any]]:
         try:
