@@ -58,21 +58,23 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._process: asyncio.subprocess.Process | None = None
         self._environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Runs the command of the document, on free ports."""
+        """Runs the command of the document, without the page, whose port may be taken."""
         command = ["-m", "hpad", "cluster", "--hpad", "--config", "hpad.yaml", "--kubeconfig", "lab.json", "mail.yaml"]
-        environment = {**self._environment, "HPAD_LISTEN": f"127.0.0.1:{ports.free(1)[0]}"}
+        environment = {**self._environment, "HPAD_LISTEN": "none"}
         with (self._folder / "log").open("wb") as log:
-            process = await asyncio.create_subprocess_exec(
+            process = self._process = await asyncio.create_subprocess_exec(
                 sys.executable, *command, cwd=self._folder, env=environment, stdout=log, stderr=log
             )
         try:
             yield
         finally:
-            process.terminate()
+            if process.returncode is None:
+                process.terminate()
             await process.wait()
 
     async def send(self, url: str) -> None:
@@ -84,11 +86,13 @@ class Cluster:
         assert await process.wait() == 0
 
     async def pods(self, right: Callable[[list[dict[str, Any]]], bool]) -> None:
-        """Waits until the statuses of the containers fulfil the condition; none may restart."""
+        """Waits until the statuses of the containers fulfil the condition; none may restart, nor the cluster end."""
         end = time.monotonic() + PATIENCE
         while not right(found := await asyncio.to_thread(self._statuses)):
             log = (self._folder / "log").read_text()
             assert not any(each["restartCount"] for each in found), log
+            assert self._process is not None
+            assert self._process.returncode is None, log
             assert time.monotonic() < end, f"{found}\n{log}"
             await asyncio.sleep(0.5)
 
