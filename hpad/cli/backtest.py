@@ -21,14 +21,14 @@ from hpad.engine.view import Tunables
 from hpad.engine.words import span
 from hpad.records import replay
 from hpad.records.format import RecordingError, decode_scenario
-from hpad.records.spec_changes import Change, ChangeError
 from hpad.settings import Settings, SettingsError
 from hpad.simulation import backtest, history
 from hpad.simulation.advice.reading.own_history import recorded_pasts
 from hpad.simulation.backtest import Candidate, Goal, Result
 from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory
 from hpad.simulation.outcome import verdict
-from hpad.simulation.past import PastLoad, PastModel, Runs, assumptions
+from hpad.simulation.past import PastLoad, PastModel, assumptions
+from hpad.simulation.recorded import RecordedBacktest
 from hpad.simulation.report import BacktestReport, page, span_of
 from hpad.simulation.thinning import MetricChart, metric_charts
 
@@ -111,11 +111,10 @@ def add_parser(commands: Any) -> None:
 
 
 class _Case(NamedTuple):
-    """One form of the HPA: its name in the output, the HPA, and the annotations that differ from a recording."""
+    """One form of the HPA, and its name in the output."""
 
     name: str
     hpa: HorizontalPodAutoscaler
-    annotations: Sequence[Change] = ()
 
 
 def run(args: argparse.Namespace) -> int:
@@ -125,8 +124,6 @@ def run(args: argparse.Namespace) -> int:
             return _search(args, settings)
         cases = _cases(args, settings)
         report = _compared(args, settings, cases)
-    except ChangeError as error:
-        raise WrongUse(str(error)) from None
     except (HistoryError, RecordingError, SettingsError) as error:
         raise Failure(str(error)) from None
     if args.report is not None:
@@ -140,17 +137,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _cases(args: argparse.Namespace, settings: Settings) -> list[_Case]:
     first = manifest.read(args.manifest, args.hpa, (), settings)
-    cases = [_Case(args.manifest, first, manifest.annotated(first))]
+    cases = [_Case(args.manifest, first)]
     if args.other is not None:
         if args.changes:
             raise WrongUse("--set changes MANIFEST; leave MANIFEST2 out, or write the change into it")
         other = manifest.read(args.other, args.hpa, (), settings)
-        return [*cases, _Case(args.other, other, manifest.annotated(other))]
+        return [*cases, _Case(args.other, other)]
     if not args.changes:
         return cases
     zero = settings.tunables.gates.HPAScaleToZero
     changed = manifest.changed(first, args.changes, scale_to_zero=zero)
-    return [*cases, _Case(" ".join(args.changes), changed, manifest.annotated(changed, args.changes))]
+    return [*cases, _Case(" ".join(args.changes), changed)]
 
 
 def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Case]) -> BacktestReport:
@@ -235,14 +232,14 @@ def _progress(column: str, done: int, of: int) -> None:
 
 
 def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> tuple[list[Result], int]:
-    """Returns the results, and the number of reconciles that were left out (`Runs.repeated`)."""
+    """Returns the results, and the number of reconciles that were left out (`RecordedBacktest.repeated`)."""
     if args.queue:
         raise WrongUse("--queue works with --csv or --prometheus: a recording has no rates of messages")
     known = history.named(cases[0].hpa)
     for unknown in {*args.shared} - {*known}:
         raise WrongUse(f"--shared {shown(unknown)}: the HPA has no such metric; it has {', '.join(known)}")
     begin, end = _moment(args.begin, "--from"), _moment(args.end, "--to")
-    runs = [Runs(case.name, case.annotations, case.hpa.spec, frozenset(args.shared)) for case in cases]
+    runs = [RecordedBacktest(case.name, case.hpa, frozenset(args.shared)) for case in cases]
     key, found, others = cases[0].hpa.key, 0, dict[str, None]()
     for place, value in replay.read(args.recording):
         try:

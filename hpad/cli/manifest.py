@@ -13,7 +13,7 @@ from hpad import settings
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
 from hpad.cli.output import Failure, WrongUse
-from hpad.engine.annotations import ANNOTATIONS, FAILURE_DURATION, FALLBACK, PLAIN, sentence
+from hpad.engine.annotations import PLAIN, sentence
 from hpad.manifests import documents, hpas
 from hpad.records import spec_changes
 from hpad.records.spec_changes import Change, ChangeError
@@ -86,19 +86,6 @@ def names(hpa: HorizontalPodAutoscaler) -> tuple[str, str, str]:
 def mistakes(hpa: HorizontalPodAutoscaler) -> list[str]:
     """Returns a sentence for each annotation of the HPA that has no effect."""
     return [f"{sentence(error, hpa.kind)}; it has no effect" for error in PLAIN.of(hpa).errors]
-
-
-def annotated(hpa: HorizontalPodAutoscaler, texts: Sequence[str] = ()) -> list[Change]:
-    """Returns the annotations of an HPA as changes of a recorded one, with those that `--set` removes.
-
-    Recordings keep what the annotations gave, so those that are not named here stay as recorded. Raises ChangeError.
-    """
-    invalid = {error.path for error in PLAIN.of(hpa).errors}
-    own = {name: text for name, text in (hpa.metadata.annotations or {}).items() if name in ANNOTATIONS}
-    if FALLBACK not in own:
-        own.pop(FAILURE_DURATION, None)  # it has no effect without one
-    removed = [change for change in map(spec_changes.parse, texts) if change.annotation and change.value is None]
-    return [spec_changes.annotation(name, text) for name, text in own.items() if name not in invalid] + removed
 
 
 def configured(hpa: HorizontalPodAutoscaler, given: settings.Settings) -> HorizontalPodAutoscaler:

@@ -1,4 +1,4 @@
-"""Changes of a recorded HPA, as `--set PATH=VALUE` names them: read, applied, defaulted and validated.
+"""Changes of an HPA, as `--set PATH=VALUE` names them: read, applied, defaulted and validated.
 
 A path is written as in the manifest of an HPA: `spec.metrics[0].resource.target.averageUtilization`. A value is YAML;
 null removes a field or an entry of a list.
@@ -16,10 +16,7 @@ from hpad.api import hpa as v2
 from hpad.api.autoscaler import PREFIX
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown, visible
-from hpad.engine import annotations, controls
-from hpad.engine.controls import Controls
-from hpad.engine.fallback_policy import FallbackPolicy
-from hpad.engine.spec import compiled_spec
+from hpad.engine.annotations import FALLBACK
 from hpad.manifests import hpas
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -29,7 +26,7 @@ _ROOTS: Final = ("spec", "metadata")
 _NO_QUOTES: Final = "*&!%@`"
 """Begins of texts, such as that of `* * * * * for 1h: min=5`, which are no plain text in YAML."""
 _SETTABLE: Final = f"only spec and the annotations under {PREFIX} can be set"
-_IN_BRACKETS: Final = f'metadata.annotations["{annotations.FALLBACK}"]'
+_IN_BRACKETS: Final = f'metadata.annotations["{FALLBACK}"]'
 
 Part = str | int
 """A field, or the index of an entry."""
@@ -54,11 +51,6 @@ class Change(NamedTuple):
     def error(self, message: str) -> ChangeError:
         """Returns the error of this change."""
         return ChangeError(f"--set {visible(self.text)}: {message}")
-
-
-def annotation(name: str, text: str) -> Change:
-    """Returns the change that sets an annotation."""
-    return Change(f'metadata.annotations["{name}"]={text}', ("metadata", "annotations", name), text)
 
 
 def parse(text: str) -> Change:
@@ -177,52 +169,6 @@ def applied(
     made = v2.defaulted(msgspec.structs.replace(hpa, spec=spec))
     _validate(made, hpa, changes, scale_to_zero)
     return made
-
-
-def annotated(
-    hpa: HorizontalPodAutoscaler, policies: tuple[FallbackPolicy, ...], changes: Sequence[Change]
-) -> tuple[FallbackPolicy, ...]:
-    """Returns the policy of each metric with the changed annotations. Raises ChangeError.
-
-    Recordings hold no annotations, but the policies that came of them. So a changed annotation replaces its part of
-    the recorded policies.
-    """
-    own = {name: change for name, change in _annotations(changes).items() if name not in controls.CONTROLS}
-    if not own:
-        return policies
-    alone = own.get(annotations.FAILURE_DURATION)
-    if alone is not None and annotations.FALLBACK not in own:
-        raise alone.error(f'needs --set metadata.annotations["{annotations.FALLBACK}"]=...: none is recorded as a text')
-    metrics = compiled_spec(hpa).metrics
-    texts = {name: str(change.value) for name, change in own.items() if change.value is not None}
-    found = annotations.read(texts, metrics)
-    for error in found.errors:
-        raise own[error.path].error(f"{hpa.key}: {error.text}")
-    none = (FallbackPolicy(),) * len(metrics)
-    return tuple(
-        FallbackPolicy(
-            fallback=new.fallback if annotations.FALLBACK in own else old.fallback,
-            activation=new.activation if annotations.ACTIVATION in own else old.activation,
-        )
-        for old, new in zip(policies or none, found.policies or none, strict=True)
-    )
-
-
-def controlled(hpa: HorizontalPodAutoscaler, recorded: Controls, changes: Sequence[Change]) -> Controls:
-    """Returns the controls with the changed annotations; null removes one. Raises ChangeError."""
-    own = {name: change for name, change in _annotations(changes).items() if name in controls.CONTROLS}
-    if not own:
-        return recorded
-    texts = {name: text for name, text in recorded.texts if name not in own}
-    texts |= {name: str(change.value) for name, change in own.items() if change.value is not None}
-    found = controls.read(texts)
-    for name, text in found.errors:
-        raise own[name].error(f"{hpa.key}: {text}")
-    return found.controls
-
-
-def _annotations(changes: Sequence[Change]) -> dict[str, Change]:
-    return {change.annotation: change for change in changes if change.annotation is not None}
 
 
 def _put(document: dict[str, Any], change: Change, hpa: HorizontalPodAutoscaler) -> None:

@@ -26,7 +26,7 @@ Curve = Sequence[tuple[datetime, int]]
 #
 # Measured against its own metric targets, the spec with the highest ones would always be the best.
 
-_UNREAD: Final = AdapterError("the spec that was tried does not read this metric")
+_UNREAD: Final = AdapterError("the spec that was run does not read this metric in this turn")
 
 
 class Goal:
@@ -48,14 +48,17 @@ class Goal:
             fallback_policies=self._policies,
             controls=self._controls,
         )
-        recommendation = run(view, functools.partial(_known, done)).decision.recommendation
+        recommendation = run(view, functools.partial(known_answers, done)).decision.recommendation
         return None if recommendation is None or recommendation.leader is None else recommendation.replicas
 
 
-def _known(done: Reconcile, queries: Sequence[Query | AdapterError]) -> list[Sample | AdapterError]:
-    """Returns the answers that the turn had, and an error for each query that it did not ask."""
+def known_answers(done: Reconcile, queries: Sequence[Query | AdapterError]) -> list[Sample | AdapterError]:
+    """Returns the answers that a turn had, for the queries of another spec; an error for each that it did not ask."""
     known = list(zip(done.queries, done.answers, strict=True))
-    return [next((answer for each, answer in known if each == query), _UNREAD) for query in queries]
+    return [
+        query if isinstance(query, AdapterError) else next((answer for each, answer in known if each == query), _UNREAD)
+        for query in queries
+    ]
 
 
 class Result(NamedTuple):

@@ -18,7 +18,7 @@ from hpad.engine.turn import Reconcile
 from hpad.records import replay
 from hpad.records.encode import encode_head, encode_reconcile
 from hpad.records.format import decode_scenario
-from hpad.simulation.past import Runs
+from hpad.simulation.recorded import RecordedBacktest
 from hpad.store import record
 from hpad.store.store import InMemory
 
@@ -138,7 +138,7 @@ async def test_a_recording_of_a_shadow_replays_and_gives_its_own_curve() -> None
     assert len(again) == len(recorder.done) >= 12
     for before, after in zip(recorder.done, again, strict=True):
         assert replay.results_of(after) == encode_reconcile(before, new_spec=False)["expect"]
-    runs = Runs("own", spec=found.hpa.spec)
+    runs = RecordedBacktest("own", found.hpa)
     runs.add(found)
     assert runs.changed.curve == runs.recorded.curve
     assert {count for _, count in runs.changed.curve} >= {1, 2, 6}

@@ -142,22 +142,3 @@ def test_the_error_of_a_change_that_does_not_fit(text: str, message: str) -> Non
     with pytest.raises(ChangeError) as caught:
         changed("spec.behavior.scaleDown.selectPolicy=Min", text)
     assert str(caught.value).startswith(f"--set {text}: {message}")
-
-
-def annotation_error(*texts: str) -> str:
-    from hpad.records.spec_changes import annotated
-
-    with pytest.raises(ChangeError) as caught:
-        annotated(recorded(), (), [parse(text) for text in texts])
-    return str(caught.value)
-
-
-def test_the_errors_of_annotations() -> None:
-    text = 'metadata.annotations["hpad.io/fallback"]=replicas:many'
-    assert annotation_error(text).startswith(f"--set {text}: shop/web: ")
-    text = 'metadata.annotations["hpad.io/falback"]=replicas:5'
-    assert annotation_error(text) == (
-        f'--set {text}: shop/web: there is no such annotation; did you mean "hpad.io/fallback"?'
-    )
-    text = 'metadata.annotations["hpad.io/failure-duration-seconds"]=60'
-    assert annotation_error(text).startswith(f'--set {text}: needs --set metadata.annotations["hpad.io/fallback"]=')
