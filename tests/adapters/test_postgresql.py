@@ -322,12 +322,21 @@ class TestConnections:
         assert isinstance(await ask(server.port, host=hosts, target_session_attrs="prefer-standby"), ExternalSample)
         assert "no server is standby" in message(await ask(server.port, host=hosts, target_session_attrs="standby"))
 
-    async def test_a_host_that_hangs_leaves_time_for_the_next_one(self, server: Server) -> None:
-        with socket.socket() as silent:
-            silent.bind(("127.0.0.2", server.port))
-            silent.listen()
-            found = await ask(server.port, host=["127.0.0.2", "127.0.0.1"], connect_timeout="5s")
-        assert isinstance(found, ExternalSample)
+    async def test_a_host_that_hangs_is_tried_once_and_then_last(self, server: Server) -> None:
+        """Also if hpad ends the call before the host's time is over. Other hosts keep their order."""
+        async with hanging("127.0.0.2", server.port) as attempts:
+            hosts = {"host": ["127.0.0.2", "127.0.0.3", "127.0.0.1"]}
+            async with opened(server.port, **hosts) as adapter:
+                call = asyncio.ensure_future(adapter.answer([ONE]))
+                await attempts.get()
+                call.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await call
+                assert isinstance((await adapter.answer([ONE]))[0], ExternalSample)
+            assert attempts.empty()
+            role = {"target_session_attrs": "prefer-standby", "connect_timeout": "5s"}
+            assert isinstance(await ask(server.port, **hosts, **role), ExternalSample)
+            assert attempts.qsize() == 1
 
     @pytest.mark.parametrize(
         ("host", "mode", "ca", "error"),
@@ -374,6 +383,20 @@ class TestConnections:
             await server.execute("ALTER SYSTEM RESET ssl")
             await server.execute("SELECT pg_reload_conf()")
         await until(lambda: fails("", server.port, **files))
+
+
+@contextlib.asynccontextmanager
+async def hanging(host: str, port: int) -> AsyncIterator[asyncio.Queue[bytes]]:
+    """Serves a host that never answers; yields the first byte of each connection."""
+    attempts: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer):
+            attempts.put_nowait(await reader.read(1))
+            await reader.read()
+
+    async with await asyncio.start_server(serve, host, port):
+        yield attempts
 
 
 async def fails(error: str, port: int, **options: Any) -> bool:

@@ -159,6 +159,7 @@ class PostgresqlConnections:
 
     def __init__(self, settings: PostgreSQLSettings, context: Context) -> None:
         self._settings = settings
+        self._hosts = list(settings.hosts)
         self._clock = context.clock
         self._tls = Tls(settings.tls)
         self._idle: list[tuple[float, Any]] = []
@@ -244,14 +245,30 @@ class PostgresqlConnections:
         """Returns a connection to the first host that fits; raises what the last one raised.
 
         As in libpq, the timeout is that of each host. asyncpg has one for all, which a host that hangs would use up.
+        Such a host is tried once, and is the last one from then on: the call may end before all others are tried.
         """
-        role = self._settings.target_session_attrs
-        roles = ("standby", "any") if role == "prefer-standby" else (role,)
-        *others, last = itertools.product(roles, self._settings.hosts)
-        for attempt in others:
-            with contextlib.suppress(OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched):
-                return await self._to_host(*attempt, password, tls)
-        return await self._to_host(*last, password, tls)
+        wanted = self._settings.target_session_attrs
+        roles = ("standby", "any") if wanted == "prefer-standby" else (wanted,)
+        silent: set[str] = set()
+        for role, host in itertools.product(roles, tuple(self._hosts)):
+            if host in silent:
+                continue
+            try:
+                return await self._to_host(role, host, password, tls)
+            except asyncio.CancelledError:
+                self._put_last(host)
+                raise
+            except TimeoutError as error:
+                self._put_last(host)
+                silent.add(host)
+                failed: Exception = error
+            except (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched) as error:
+                failed = error
+        raise failed
+
+    def _put_last(self, host: str) -> None:
+        self._hosts.remove(host)
+        self._hosts.append(host)
 
     async def _to_host(self, role: str, host: str, password: str, tls: ssl.SSLContext | None) -> Any:
         settings = self._settings

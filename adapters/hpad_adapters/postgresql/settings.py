@@ -74,7 +74,7 @@ class PostgreSQLSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         that is trusted and names the host.
     ca: a PEM file to trust instead of the system's (sslrootcert); cert, key, key_password: PEM files of a client
         certificate, and the key's password, which may be {file: …} or {env: …}. Loaded again when they change.
-    target_session_attrs: which server of the list is used, as in libpq.
+    target_session_attrs: which server of the list is used, as in libpq; a host that hangs is tried last from then on.
     query_timeout: of a query, by the server and by hpad; connect_timeout: of a connection to one of the hosts.
     connections: the most connections, which queries share.
     """
