@@ -25,6 +25,7 @@ from hpad.adapter_http.options import SecretRef as SecretRef
 from hpad.adapter_http.options import Tls as Tls
 from hpad.adapter_http.options import TlsOptions as TlsOptions
 from hpad.adapter_http.options import address_error as address_error
+from hpad.adapter_http.options import duration_error as duration_error
 from hpad.adapter_http.options import read_secrets as read_secrets
 from hpad.adapter_http.options import refuse as refuse
 from hpad.adapter_http.options import secret as secret

@@ -50,6 +50,15 @@ def secret_error(settings: object, name: str) -> str:
     return f"{present[1]}: give one of {names[0]}, {names[1]} and {names[2]}" if len(present) > 1 else ""
 
 
+def duration_error(name: str, text: str) -> str:
+    """Returns why a setting is no duration above zero, as "field: text"; "" if it is one."""
+    try:
+        positive_duration(name, text)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 async def read_secrets(secrets: Mapping[str, Secret]) -> dict[str, str]:
     """Returns the text of each secret by the name of its setting, which errors repeat.
 

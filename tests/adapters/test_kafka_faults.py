@@ -1,6 +1,7 @@
 """Logins, TLS and faults of Kafka, with a broker whose answers a test sets."""
 
 import asyncio
+import contextlib
 import datetime
 import socket
 import ssl
@@ -19,7 +20,7 @@ from support.kafka_broker import PASSWORD, TOKEN, USER, Broker, serving
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
 from hpad.lab.servers import ports
-from hpad_adapters.kafka import Kafka, cluster
+from hpad_adapters.kafka import Kafka
 from hpad_adapters.kafka.settings import KafkaSettings
 
 LAG = testing.external("kafka_lag", "group=shop,topic=orders")
@@ -74,9 +75,8 @@ async def test_all_topics_of_a_group() -> None:
     assert fetched[0].topics is None
 
 
-async def test_a_broker_that_hangs_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_that_hangs_is_passed_over() -> None:
     """The others answer for it: the next bootstrap server, and a group whose coordinator is another broker."""
-    monkeypatch.setattr(cluster, "BROKER_SECONDS", 4.0)
     broker, other = Broker(), testing.external("kafka_lag", "group=other,topic=orders")
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -90,11 +90,37 @@ async def test_a_broker_that_hangs_is_passed_over(monkeypatch: pytest.MonkeyPatc
 
         broker.default = coordinator  # type: ignore[method-assign]
         async with serving(broker) as address, testing.context("kafka") as context:
-            servers = [f"127.0.0.1:{hanging}", address]
-            adapter = Kafka(msgspec.convert({"bootstrap_servers": servers}, Kafka.Settings), context)
+            options = {"bootstrap_servers": [f"127.0.0.1:{hanging}", address], "request_timeout": "4s"}
+            adapter = Kafka(msgspec.convert(options, Kafka.Settings), context)
             found, refused = await adapter.answer([LAG, other])
     assert values(found) == (6000,)
     assert message(refused) == f"Kafka broker 127.0.0.1:{hanging} did not answer within 4s"
+
+
+async def test_a_broker_that_hangs_until_the_call_ends_is_asked_last() -> None:
+    attempts: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer):
+            attempts.put_nowait(await reader.read(1))
+            await reader.read()
+
+    async with (
+        await asyncio.start_server(hang, "127.0.0.1", 0) as silent,
+        serving(Broker()) as address,
+        testing.context("kafka") as context,
+        asyncio.timeout(60),
+    ):
+        servers = [f"127.0.0.1:{silent.sockets[0].getsockname()[1]}", address]
+        options = {"bootstrap_servers": servers, "request_timeout": "90s"}
+        adapter = Kafka(msgspec.convert(options, Kafka.Settings), context)
+        call = asyncio.ensure_future(adapter.answer([LAG]))
+        await attempts.get()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert values(*await adapter.answer([LAG])) == (6000,)
+        assert attempts.empty()
 
 
 async def test_messages_that_retention_removes_meanwhile_give_no_lag_below_zero() -> None:
@@ -291,6 +317,7 @@ async def test_memory_is_bounded() -> None:
         ({"username": "u"}, "username: has an effect with sasl only"),
         ({"token_file": "/t"}, "with sasl: OAUTHBEARER only"),
         ({"ca": "/ca.pem"}, "ca: has an effect with tls: true only"),
+        ({"request_timeout": "0s"}, "request_timeout: '0s' is not a duration above zero"),
         ({"password": "s3cr3t", "password_env": "B"}, "give one of"),
         ({"metrics": {"m": {"partition_limitation": "1-"}}}, "partition_limitation: '1-' is not of the form"),
         ({"metrics": {"m": {"partition_limitation": "0-999999999"}}}, "partition_limitation"),

@@ -243,27 +243,67 @@ async def test_frames_without_end_are_refused(frame: bytes) -> None:
     assert connections == 1
 
 
-async def test_a_metric_without_an_answer_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+class Waiting(Scaler):
+    """Never answers about a reference with "slow" in it. `met` has whether each request is such a one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met: asyncio.Queue[bool] = asyncio.Queue()
+
+    def _handler(self, name: str) -> const.Handler:
+        plain = super()._handler(name)
+
+        async def handle(stream: Any) -> None:
+            request = await stream.recv_message()
+            self.met.put_nowait(b"slow" in request)
+            if b"slow" in request:
+                await asyncio.Event().wait()
+            await stream.send_message(self.answers[name])
+
+        return plain._replace(func=handle)
+
+
+async def test_a_metric_without_an_answer_fails_alone() -> None:
     """All queries to a scaler share a call."""
-
-    class Waiting(Scaler):
-        def _handler(self, name: str) -> const.Handler:
-            plain = super()._handler(name)
-
-            async def handle(stream: Any) -> None:
-                request = await stream.recv_message()
-                if b"slow" in request:
-                    await asyncio.Event().wait()
-                await stream.send_message(self.answers[name])
-
-            return plain._replace(func=handle)
-
-    monkeypatch.setattr(adapter, "SECONDS", 4.0)
     metrics = {"slow": {"metadata": {"city": "slow"}, "name": "a"}, "storms": {"name": "b"}}
     async with serving(Waiting()) as address:
-        slow, found = await ask(address, testing.external("slow"), STORMS, metrics=metrics)
+        options = {"metrics": metrics, "request_timeout": "4s"}
+        slow, found = await ask(address, testing.external("slow"), STORMS, **options)
     assert value(found) == (12_500,)
     assert message(slow) == f'external scaler {address} did not answer within 4s about "slow"'
+
+
+async def test_many_metrics_without_an_answer_come_after_the_others() -> None:
+    """As many as may wait at a time; and a metric that has waited for them in vain does not count as one of them."""
+    scaler = Waiting()
+    late = {f"late-{number}": {"metadata": {"city": "slow"}, "name": "a"} for number in range(16)}
+    queries = [testing.external(name) for name in (*late, "storms")]
+    async with serving(scaler) as address, testing.context("weather") as context, asyncio.timeout(60):
+        options = {"address": address, "request_timeout": "90s", "metrics": {**late, "storms": {"name": "b"}}}
+        adapter = KedaExternal(msgspec.convert(options, KedaExternal.Settings), context)
+        for asked in (16, 3 + 16):  # three calls are one answer
+            call = asyncio.ensure_future(adapter.answer(queries))
+            met = [await scaler.met.get() for _ in range(asked)]
+            assert met.count(False) == asked - 16
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+
+
+async def test_metrics_that_were_late_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapter, "_MOST_LATE", 3)
+    scaler = Waiting()
+    metrics = {f"late-{number}": {"metadata": {"city": "slow"}, "name": "a"} for number in range(9)}
+    async with serving(scaler) as address, testing.context("weather") as context, asyncio.timeout(60):
+        options = {"address": address, "request_timeout": "90s", "metrics": metrics}
+        made = KedaExternal(msgspec.convert(options, KedaExternal.Settings), context)
+        call = asyncio.ensure_future(made.answer([testing.external(name) for name in metrics]))
+        for _ in metrics:
+            await scaler.met.get()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    assert len(made._late) == 3
 
 
 async def test_a_server_that_is_down_is_an_error() -> None:
@@ -340,6 +380,7 @@ async def test_the_name_of_the_hpa_makes_a_query_personal() -> None:
         ({"address": "scaler"}, "address: 'scaler' is not of the form"),
         ({"address": "http://scaler:1"}, "is not of the form"),
         ({"address": "scaler:0"}, "is not of the form"),
+        ({"address": "scaler:1", "request_timeout": "0s"}, "request_timeout: '0s' is not a duration above zero"),
         ({"address": "scaler:1?wait=1"}, "is not of the form"),
         ({"address": "u:s3cr3t@scaler:1"}, "address: contains credentials: write them as settings"),
         ({"address": "h:1", "ca": "/ca.pem"}, "ca: has an effect with tls: true only"),

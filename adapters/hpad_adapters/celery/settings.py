@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from hpad.adapter import positive_duration
-from hpad.adapter_http import Secret, refuse, secret_error, url_error
+from hpad.adapter_http import Secret, duration_error, refuse, secret_error, url_error
 from hpad_adapters.credentials import LoginSettings, unused_tls_error
 from hpad_adapters.rabbitmq import Settings as RabbitMQSettings
 from hpad_adapters.redis_servers import RedisServers
@@ -116,11 +116,7 @@ class WorkersSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw
         secure = any(node.startswith("amqps:") for node in self.nodes)
         errors.append(unused_tls_error(self, tls=secure, needed="amqps://") if self.nodes else "")
         errors += ["" if self.exchange else 'exchange: is empty: Celery\'s own is "celery"']
-        try:
-            _ = self.seconds
-        except ValueError as error:
-            errors.append(str(error))
-        refuse(*errors)
+        refuse(*errors, duration_error("timeout", self.timeout))
 
     def __repr__(self) -> str:
         return f"WorkersSettings(url={self.url!r}, username={self.username!r}, …)"
@@ -133,7 +129,7 @@ class WorkersSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw
 
     @property
     def seconds(self) -> float:
-        """The time for one asking; raises ValueError."""
+        """The time for one asking."""
         return positive_duration("timeout", self.timeout).total_seconds()
 
 

@@ -110,7 +110,8 @@ class Kafka:
         )
 
     async def _read(self, wanted: Sequence[WantedLag]) -> list[Answer]:
-        with contextlib.closing(self._client.KafkaCluster(self._servers, await self._login())) as cluster:
+        made = self._client.KafkaCluster(self._servers, await self._login(), self._settings.request_seconds)
+        with contextlib.closing(made) as cluster:
             await cluster.bootstrap()
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(or_error(self._sample(cluster, each))) for each in wanted]

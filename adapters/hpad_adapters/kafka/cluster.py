@@ -29,8 +29,6 @@ MAX_ITERATIONS = 100_000
 """Of SCRAM, which the broker chooses: 4096 by default. More would take a thread for minutes."""
 MAX_BROKERS = 256
 """The limit for the connections of a batch: a broker names the leaders of partitions."""
-BROKER_SECONDS = 3.0
-"""How long one broker may take to connect, and for each answer: other bootstrap servers and groups need others."""
 LATEST, EARLIEST = -1, -2
 """Timestamps of ListOffsets."""
 _GROUP = 0
@@ -120,11 +118,15 @@ class Topics(NamedTuple):
 
 
 class KafkaCluster:
-    """The connections of one batch. Methods raise AdapterError."""
+    """The connections of one batch. Methods raise AdapterError.
 
-    def __init__(self, servers: list[Address], login: Login) -> None:
+    `seconds` is how long one broker may take to connect, and for each answer.
+    """
+
+    def __init__(self, servers: list[Address], login: Login, seconds: float) -> None:
         self._servers = servers
         self._login = login
+        self._seconds = seconds
         self._open: dict[Address, asyncio.Task[_Connection]] = {}
         self._first: Address | None = None
 
@@ -137,9 +139,14 @@ class KafkaCluster:
                 task.cancel()
 
     async def bootstrap(self) -> None:
-        """Connects to the first bootstrap server that accepts, and moves it to the front of the list."""
+        """Connects to the first bootstrap server that accepts, and moves it to the front of the list.
+
+        Those that were tried are at the end then, also if hpad ends the call while one hangs.
+        """
         faults = []
         for address in tuple(self._servers):
+            self._servers.remove(address)
+            self._servers.append(address)
             try:
                 await self._connection(address)
             except AdapterError as error:
@@ -216,10 +223,10 @@ class KafkaCluster:
     async def _asked(self, at: Address, request: Any) -> Any:
         connection = await self._connection(at)
         try:
-            async with asyncio.timeout(BROKER_SECONDS):
+            async with asyncio.timeout(self._seconds):
                 return await connection.send(request)
         except Exception as error:  # noqa: BLE001  # the library raises any kind for a malformed response
-            raise _unusable(at, error) from None
+            raise self._unusable(at, error) from None
 
     async def _connection(self, at: Address) -> _Connection:
         """Returns the connection to a broker; callers at the same time share it."""
@@ -245,13 +252,19 @@ class KafkaCluster:
             sasl_oauth_token_provider=_Token(login.token),
         )
         try:
-            async with asyncio.timeout(BROKER_SECONDS):
+            async with asyncio.timeout(self._seconds):
                 await connection.connect()
         except Exception as error:  # noqa: BLE001  # the library raises any kind for a malformed response
             if isinstance(error, errors.SaslAuthenticationFailed):
                 login.discard(login.token)
-            raise _unusable(at, error) from None
+            raise self._unusable(at, error) from None
         return connection
+
+    def _unusable(self, at: Address, error: Exception) -> AdapterError:
+        """Returns the error of a broker. After one that hangs, a retry would keep the other groups waiting."""
+        if isinstance(error, TimeoutError):
+            return AdapterError(f"{_name(at)} did not answer within {self._seconds:g}s", lasting=True)
+        return AdapterError(f"{_name(at)} {_failure(error)}")
 
 
 def _by_topic(partitions: Iterable[Partition]) -> list[tuple[str, list[int]]]:
@@ -271,16 +284,9 @@ def _fault(what: str, code: int, blame: Any = "source") -> AdapterError:
     return AdapterError(f"{what}: {getattr(kind, 'message', '') or kind.__name__} ({kind.description or code})", blame)
 
 
-def _unusable(at: Address, error: Exception) -> AdapterError:
-    """Returns the error of a broker. After one that hangs, a retry would keep the other groups waiting."""
-    return AdapterError(f"{_name(at)} {_failure(error)}", lasting=isinstance(error, TimeoutError))
-
-
 def _failure(error: Exception) -> str:
     """Returns the end of a sentence that begins with the broker. The text of a refused login names no secret."""
     cause: BaseException = error.__cause__ or error
-    if isinstance(error, TimeoutError):
-        return f"did not answer within {BROKER_SECONDS:g}s"
     if isinstance(cause, KafkaTooMuchError):
         return str(cause)
     if isinstance(error, errors.SaslAuthenticationFailed | errors.UnsupportedSaslMechanismError):

@@ -7,7 +7,17 @@ from typing import Annotated, Literal
 import msgspec
 
 from hpad.adapter import parse_duration, positive_duration, shown
-from hpad.adapter_http import HttpOptions, OAuth2, Secret, SecretRef, address_error, refuse, secret_error, url_error
+from hpad.adapter_http import (
+    HttpOptions,
+    OAuth2,
+    Secret,
+    SecretRef,
+    address_error,
+    duration_error,
+    refuse,
+    secret_error,
+    url_error,
+)
 from hpad_adapters.credentials import LoginSettings, trusted_hosts_error, unused_tls_error
 
 Partition = tuple[str, int]
@@ -81,8 +91,9 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class KafkaSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One Kafka cluster.
 
-    bootstrap_servers: some of its brokers, "host:9092"; the first that answers within 3 seconds is used, and asked
-        first from then on.
+    bootstrap_servers: some of its brokers, "host:9092"; the first that answers is used, and asked first from then on.
+    request_timeout: of a connection to one broker, and of each of its answers. Keep it below half of the source's
+        timeout, so that another broker is asked in place of one that hangs.
     metrics: name -> metric that the operator defines, beside kafka_lag, whose selector names group and topic.
     offset_reset_policy: what counts for a partition without a committed offset: error (the metric fails), earliest
         (all messages in it, for consumers with auto.offset.reset=earliest), or latest (1, as in KEDA, so that a first
@@ -106,14 +117,20 @@ class KafkaSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_o
     token_file: str = ""
     oauth2: OAuth2 | None = None
     trusted_hosts: list[str] = msgspec.field(default_factory=list)
+    request_timeout: str = "3s"
 
     def __post_init__(self) -> None:
         errors = [self.tls_options.error, secret_error(self, "password"), self._login_error(), *self._server_errors()]
-        errors.append(trusted_hosts_error(self.trusted_hosts))
+        errors += [trusted_hosts_error(self.trusted_hosts), duration_error("request_timeout", self.request_timeout)]
         refuse(*errors, unused_tls_error(self, tls=self.tls))
 
     def __repr__(self) -> str:
         return f"KafkaSettings(bootstrap_servers={self.bootstrap_servers!r}, …)"
+
+    @property
+    def request_seconds(self) -> float:
+        """The time for a connection to one broker, and for each of its answers, in seconds."""
+        return positive_duration("request_timeout", self.request_timeout).total_seconds()
 
     def http_options(self) -> HttpOptions:
         """Returns the options of requests for tokens."""

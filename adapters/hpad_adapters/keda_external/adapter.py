@@ -13,16 +13,26 @@ from typing import Any, Literal
 
 import msgspec
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, Sample, or_error
-from hpad.adapter_http import SecretRef, Tls, address_error, read_secrets, refuse, url_error
+from hpad.adapter import (
+    EXTERNAL,
+    AdapterError,
+    Answer,
+    Context,
+    ExternalSample,
+    Query,
+    Sample,
+    or_error,
+    positive_duration,
+)
+from hpad.adapter_http import SecretRef, Tls, address_error, duration_error, read_secrets, refuse, url_error
 from hpad_adapters import extras
 from hpad_adapters.credentials import TlsSettings, unused_tls_error
 from hpad_adapters.keda_external import messages
 from hpad_adapters.selection import labels, no_metric
 
 _AT_ONCE = 16
-SECONDS = 5.0
-"""How long the calls for one metric may take: the scaler may wait for one of its backends, and answer for others."""
+_MOST_LATE = 1 << 14
+"""Number of metrics without an answer in time that are remembered, those of the last time."""
 _MOST = (2**63 - 1) // 1000
 
 
@@ -49,8 +59,9 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class KedaExternalSettings(TlsSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An external scaler of KEDA.
 
-    address: host and port, KEDA's scalerAddress; metrics: name in the HPA -> metric of the scaler. One without an
-    answer after 5 seconds fails, whatever the timeout of the source is.
+    address: host and port, KEDA's scalerAddress; metrics: name in the HPA -> metric of the scaler.
+    request_timeout: of the calls for one metric, since the scaler may wait for one of its backends, and answer for
+        others. A metric without an answer fails alone, if this is below the source's timeout.
     tls: connect by TLS, KEDA's enableTLS; ca, cert, key: PEM files, loaded again when they change; server_name: on the
     scaler's certificate, if not the host; insecure: trust any certificate.
     """
@@ -59,13 +70,19 @@ class KedaExternalSettings(TlsSettings, frozen=True, forbid_unknown_fields=True,
     metrics: dict[str, Metric]
     tls: bool = False
     server_name: str = ""
+    request_timeout: str = "5s"
 
     def __post_init__(self) -> None:
-        errors = [self.tls_options.error]
+        errors = [self.tls_options.error, duration_error("request_timeout", self.request_timeout)]
         if _address(self.address) is None:
             errors.append(f"address: {address_error(self.address, 'scaler.namespace:9090')}")
         errors.append(unused_tls_error(self, tls=self.tls))
         refuse(*errors)
+
+    @property
+    def request_seconds(self) -> float:
+        """The time for the calls for one metric, in seconds."""
+        return positive_duration("request_timeout", self.request_timeout).total_seconds()
 
 
 class KedaExternal:
@@ -89,6 +106,8 @@ class KedaExternal:
         self.parameters = frozenset(name for metric in settings.metrics.values() for name in metric.params)
         self._settings = settings
         self._clock = context.clock
+        self._seconds = settings.request_seconds
+        self._late: dict[int, None] = {}
         self._tls = Tls(settings.tls_options) if settings.tls else None
         self._at = _address(settings.address) or ("", 0)
         self._where = f"external scaler {settings.address}"
@@ -96,20 +115,21 @@ class KedaExternal:
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a sample or an error per query; raises AdapterError if TLS cannot be used."""
         tls = await self._tls.context() if self._tls is not None else None
-        limit, deadline = asyncio.Semaphore(_AT_ONCE), asyncio.get_running_loop().time() + SECONDS
+        limit, deadline = asyncio.Semaphore(_AT_ONCE), asyncio.get_running_loop().time() + self._seconds
 
         async def one(calls: Any, query: Query) -> Sample:
             try:
                 async with asyncio.timeout_at(deadline), limit:
-                    return await self._sample(calls, query)
+                    return await self._tried(calls, query)
             except TimeoutError:
-                text = f'{self._where} did not answer within {SECONDS:g}s about "{query.name}"'
+                text = f'{self._where} did not answer within {self._seconds:g}s about "{query.name}"'
                 raise AdapterError(text, lasting=True) from None  # a retry would keep the other queries waiting
 
+        in_turn = sorted(dict.fromkeys(queries), key=lambda query: hash(query) in self._late)
         with contextlib.closing(self._calls(*self._at, tls, self._settings.server_name)) as calls:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(or_error(one(calls, query))) for query in queries]
-        return [task.result() for task in tasks]
+                tasks = {query: group.create_task(or_error(one(calls, query))) for query in in_turn}
+        return [tasks[query].result() for query in queries]
 
     def group(self, query: Query) -> str:
         """Returns the same for all queries: one connection serves them."""
@@ -122,6 +142,17 @@ class KedaExternal:
 
     async def aclose(self) -> None:
         """Does nothing: a connection ends with its batch."""
+
+    async def _tried(self, calls: Any, query: Query) -> Sample:
+        """Returns the sample; remembers a metric that has none in time: it comes last, and others need not wait."""
+        self._late.pop(hash(query), None)
+        try:
+            return await self._sample(calls, query)
+        except asyncio.CancelledError:
+            self._late[hash(query)] = None
+            if len(self._late) > _MOST_LATE:
+                del self._late[next(iter(self._late))]
+            raise
 
     async def _sample(self, calls: Any, query: Query) -> Sample:
         metric = self._settings.metrics.get(query.name)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 
 from hpad.adapter import positive_duration, shown
-from hpad.adapter_http import Secret, SecretRef, TlsOptions, refuse, secret, secret_error
+from hpad.adapter_http import Secret, SecretRef, TlsOptions, duration_error, refuse, secret, secret_error
 
 Kind = Literal["text", "integer", "number", "boolean"]
 SslMode = Literal["disable", "prefer", "require", "verify-ca", "verify-full"]
@@ -119,10 +119,7 @@ class PostgreSQLSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         if self.sslmode == "disable" and self.tls.files:
             yield "sslmode: disable does not use the files of ca, cert and key"
         for name in ("query_timeout", "connect_timeout"):
-            try:
-                positive_duration(name, getattr(self, name))
-            except ValueError as error:
-                yield str(error)
+            yield duration_error(name, getattr(self, name))
 
     @property
     def hosts(self) -> tuple[str, ...]:
