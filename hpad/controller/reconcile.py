@@ -199,7 +199,7 @@ class Reconciler:
         self._sparing.forget(key)
         self.overlap.release(key)
         self.budgets.forget(key)
-        self._keepers.decisions.forget(key)
+        self._keepers.decisions.release((key,))
         self._keepers.notices.forget(key)
         self._telemetry.controller.forget(key)
         self._writes.forget(key)

@@ -9,7 +9,7 @@ never takes the space that the state needs.
 import asyncio
 import os
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -28,7 +28,6 @@ from hpad.telemetry.episode import Episode
 RESERVE: Final = 64 << 20
 RETRY: Final = 15.0
 """Seconds between two attempts while the file cannot be written."""
-_MOST_FORGOTTEN: Final = 1 << 14
 _MOST_WAITING: Final = 20_000
 """The number of stretches that wait to be encoded while the database is slow."""
 _WAITING_BYTES: Final = 500
@@ -107,10 +106,6 @@ class Archive:
         self._waiting: dict[int, Stretch] = {}
         self._saving: dict[int, Stretch] = {}
         """Those that the save in progress writes."""
-        self._forgotten: dict[Key, int] = {}
-        """Deleted HPAs; their entries up to this number are gone."""
-        self._forgetting: dict[Key, int] = {}
-        """Those that the save in progress deletes."""
         self._trouble: str | None = None
         """The error because of which entries are only in memory; None if they are saved."""
         self._size = self._dropped = 0
@@ -130,11 +125,6 @@ class Archive:
         if len(self._waiting) > _MOST_WAITING:
             self._drop_first()
 
-    def forget(self, key: Key, number: int) -> None:
-        """Drops the entries of an HPA up to this number."""
-        if len(self._forgotten) < _MOST_FORGOTTEN:  # the entries of more HPAs are deleted when they are too old
-            self._forgotten[key] = number
-
     async def find(self, key: Key, search: Search, live: Stretch | None) -> list[FoundEntry]:
         """Returns entries of an HPA, the newest first; `live` is its stretch in progress."""
         # All before the read: an entry that is saved meanwhile is then in both results, not in none.
@@ -146,13 +136,12 @@ class Archive:
             return [FoundEntry(row, tables.readings(connection, row.number)) for row in rows]
 
         found, _ = await self._database.run(work)
-        return [each for each in _merged(found or (), changes, search) if not self._is_gone(key, each.row.number)]
+        return _merged(found or (), changes, search)
 
     async def oldest(self, key: Key, live: Stretch | None) -> datetime | None:
         """Returns when the first entry of the HPA began."""
         began = [each.began for each in self._held(key, live)]
-        gone = max(self._forgotten.get(key, 0), self._forgetting.get(key, 0))
-        saved, _ = await self._database.run(lambda connection: tables.oldest(connection, key, gone))
+        saved, _ = await self._database.run(lambda connection: tables.oldest(connection, key))
         return min([*began, *(() if saved is None else (moment_of(saved),))], default=None)
 
     async def load(self) -> int:
@@ -174,7 +163,7 @@ class Archive:
     async def note(self, stretches: Iterable[Stretch]) -> None:
         """Writes how far the stretches in progress are, so that a crash does not lose it."""
         if self._trouble is None:
-            await self._write([_Held.of(each) for each in stretches], {})
+            await self._write([_Held.of(each) for each in stretches])
 
     async def sweep(self, earliest: int, latest: int) -> None:
         """Drops entries that ended before `earliest`, or after `latest`: a clock that was wrong has left these."""
@@ -190,39 +179,30 @@ class Archive:
     def _held(self, key: Key, live: Stretch | None) -> list[Stretch]:
         """Returns the stretches of an HPA in memory."""
         waiting = (*self._saving.values(), *self._waiting.values())
-        held = [each for each in waiting if each.key == key and not self._is_gone(key, each.number)]
+        held = [each for each in waiting if each.key == key]
         return held if live is None else [*held, live]
-
-    def _is_gone(self, key: Key, number: int) -> bool:
-        """Whether an entry is of an HPA that was deleted since."""
-        return number <= max(self._forgotten.get(key, 0), self._forgetting.get(key, 0))
 
     async def _save(self) -> None:
         # A save that was cancelled, as at the stop, has left what it had not written.
         self._saving, self._waiting = self._saving | self._waiting, {}
-        self._forgetting, self._forgotten = self._forgetting | self._forgotten, {}
-        if not self._saving and not self._forgetting:
+        if not self._saving:
             return
         self._tried = self._clock.monotonic()
-        error = await self._write([_Held.of(each) for each in self._saving.values()], self._forgetting)
+        error = await self._write([_Held.of(each) for each in self._saving.values()])
         unsaved, self._saving = self._saving, {}
-        forgotten, self._forgetting = self._forgetting, {}
         if error is not None:
             self._waiting = unsaved | self._waiting
-            self._forgotten = forgotten | self._forgotten
             self._shrink()
         self._report(error)
         self._size = await self._database.size()
 
-    async def _write(self, held: Collection[_Held], forgotten: Mapping[Key, int]) -> str | None:
-        """Deletes the entries of the forgotten HPAs, then writes those that are held. Returns the error."""
+    async def _write(self, held: Collection[_Held]) -> str | None:
+        """Writes the stretches. Returns the error."""
         changes = await asyncio.to_thread(_changes, held)
         if self._file is not None and await asyncio.to_thread(_free_bytes, self._file.parent) < RESERVE:
             return f"{self._file.parent}: less than {RESERVE // _MIB} MiB are free, which are left to the state"
-        changes = [each for each in changes if not self._is_gone(each.key, each.number)]
 
         def work(connection: sqlite3.Connection) -> int:
-            tables.forget(connection, forgotten)
             return tables.save(connection, changes, most_entries=self._limits.entries, most_bytes=self._most_bytes)
 
         deleted, error = await self._database.run(work)

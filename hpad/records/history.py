@@ -120,14 +120,8 @@ class DecisionHistory:
         """Ends the calls of a listener."""
         self._listeners.discard(listener)
 
-    def forget(self, key: Key) -> None:
-        """Drops the history of a deleted HPA."""
-        self._open.pop(key, None)
-        if self._archive is not None:
-            self._archive.forget(key, self._last)
-
     def release(self, keys: Collection[Key]) -> None:
-        """Ends the stretches of HPAs that another replica decides from now on."""
+        """Ends the stretches of HPAs that were deleted, or that another replica decides from now on."""
         for key in keys:
             stretch = self._open.pop(key, None)
             if stretch is not None:

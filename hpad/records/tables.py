@@ -62,8 +62,7 @@ _FIND: Final = (
     " AND (ended >= ? OR number IN ({numbers})) ORDER BY number DESC LIMIT ?"
 )
 _READINGS: Final = "SELECT time, numbers FROM readings WHERE number = ? ORDER BY time"
-_OLDEST: Final = "SELECT min(began) FROM steps WHERE hpa = ? AND number > ?"
-_UP_TO: Final = "SELECT number FROM steps WHERE hpa = ? AND number <= ?"
+_OLDEST: Final = "SELECT min(began) FROM steps WHERE hpa = ?"
 _OF_HPA: Final = "SELECT number FROM steps WHERE hpa = ? ORDER BY number DESC LIMIT -1 OFFSET ?"
 _FIRST: Final = "SELECT number FROM steps ORDER BY ended LIMIT ?"
 _PAST: Final = f"SELECT number FROM steps WHERE ended < ? OR ended > ? LIMIT {10 * _PART}"
@@ -193,12 +192,6 @@ def used(connection: sqlite3.Connection) -> int:
     return (_number(connection, "PRAGMA page_count") - _number(connection, "PRAGMA freelist_count")) * PAGE
 
 
-def forget(connection: sqlite3.Connection, hpas: Mapping[Key, int]) -> None:
-    """Deletes the entries of HPAs up to the number of each."""
-    for key, number in hpas.items():
-        _delete(connection, _numbers(connection, _UP_TO, (str(key), number)))
-
-
 def sweep(connection: sqlite3.Connection, earliest: int, latest: int) -> bool:
     """Deletes entries that ended before `earliest`, or after `latest`: a clock that was wrong has left these.
 
@@ -227,9 +220,9 @@ def readings(connection: sqlite3.Connection, number: int) -> dict[int, Numbers]:
     return found
 
 
-def oldest(connection: sqlite3.Connection, key: Key, after: int) -> int | None:
-    """Returns the earliest `began` of the HPA's entries with higher numbers."""
-    (found,) = connection.execute(_OLDEST, (str(key), after)).fetchone()
+def oldest(connection: sqlite3.Connection, key: Key) -> int | None:
+    """Returns the earliest `began` of the HPA's entries."""
+    (found,) = connection.execute(_OLDEST, (str(key),)).fetchone()
     return found if isinstance(found, int) else None
 
 

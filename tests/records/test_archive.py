@@ -87,22 +87,20 @@ def test_a_stretch_that_goes_on_is_found_as_it_is_now_and_saved_when_it_ends(tmp
     use(path, work)
 
 
-def test_a_forgotten_hpa_is_gone_at_once_and_from_the_file(tmp_path: Path) -> None:
+def test_readings_of_an_entry_that_was_deleted_are_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "decisions.db"
-    put(path, stretch(1), stretch(2), stretch(3, API))
+    put(path, stretch(1), stretch(2))
 
     async def work(archive: Archive) -> None:
-        archive.put(stretch(4))
-        archive.forget(WEB, 8)
-        assert (await found(archive), await archive.oldest(WEB, None)) == ([], None)
-        archive.put(stretch(9))  # created again under the same name
-        assert await found(archive) == [9]
-        await archive.note([stretch(2)])  # its readings belong to no entry any more
+        await archive.sweep(3, 1 << 40)
+        late = stretch(1)
+        late.saved(0)
+        await archive.note([late])
 
     use(path, work)
-    assert (numbers(path), numbers(path, API)) == ([9], [3])
+    assert numbers(path) == [2]
     with sqlite3.connect(path) as database:
-        assert database.execute("SELECT number FROM readings ORDER BY number").fetchall() == [(3,), (9,)]
+        assert database.execute("SELECT number FROM readings ORDER BY number").fetchall() == [(2,)]
     database.close()
 
 
@@ -154,7 +152,6 @@ def test_a_save_that_is_cancelled_is_made_up_for_at_the_stop(tmp_path: Path) -> 
 
     async def work(archive: Archive) -> None:
         archive.put(stretch(2))
-        archive.forget(API, 1)
         saving = asyncio.create_task(archive.save())
         await asyncio.sleep(0)
         saving.cancel()
@@ -162,7 +159,7 @@ def test_a_save_that_is_cancelled_is_made_up_for_at_the_stop(tmp_path: Path) -> 
         assert await found(archive) == [2]
 
     use(path, work)
-    assert (numbers(path), numbers(path, API)) == ([2], [])
+    assert (numbers(path), numbers(path, API)) == ([2], [1])
 
 
 def test_an_entry_that_is_saved_during_a_search_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

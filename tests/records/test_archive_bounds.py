@@ -122,7 +122,6 @@ def test_memory_is_bounded_while_the_file_cannot_be_written(tmp_path: Path) -> N
     async def work(archive: Archive) -> None:
         for number in range(1, 20_000):
             archive.put(stretch(number, Key("shop", f"web-{number % 50}")))
-            archive.forget(Key("shop", f"gone-{number}"), number)
         assert max(containers(archive).values()) <= 20_000
         await virtual_time.VirtualClock().sleep(RETRY)
         await archive.save()
