@@ -68,7 +68,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     `form` or `content` is the body. `headers` are those of this request; headers of the settings replace them.
     `server_name` is the name on the server's certificate, if not the host of the URL. A longer answer than `max_bytes`,
-    or than that of the options, is refused (0: the options alone count).
+    or than that of the options, is refused (0: the options alone count); `cut`: it is cut there.
     """
 
     url: str
@@ -79,6 +79,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     server_name: str = ""
     max_bytes: int = 0
+    cut: bool = False
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -139,6 +140,8 @@ class Exchange:
         # Not by Content-Length, which a server may omit or get wrong.
         while part := await read_part(answer):
             body += part
+            if len(body) > most and request.cut:
+                return bytes(body[:most])
             if len(body) > most:
                 raise TooLargeError(request.name, most)
         return bytes(body)

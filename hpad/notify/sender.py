@@ -154,7 +154,8 @@ class NoticeSender:
         try:
             url = await self._url()
             headers = {"Content-Type": content.content_type, **await self._authorization(url)}
-            request = Request(url=url, name="it", method="POST", content=content.content)
+            # The status says all. An answer may be a whole page, also of a proxy.
+            request = Request(url=url, name="it", method="POST", content=content.content, cut=True)
             answer = await exchange.send(request, headers)
         except AdapterError as error:
             raise RefusedError(self._shown(error.message), retry=not error.lasting) from None

@@ -214,20 +214,25 @@ async def test_a_server_that_hangs_up_or_is_slow_or_absent(post: Post, monkeypat
         await post.counted(failed=2, sent=1)
 
 
-async def test_an_endless_answer_is_not_read(post: Post) -> None:
+async def test_of_an_endless_answer_the_status_counts(post: Post) -> None:
+    """Not more of it is read than a first line may need."""
+    statuses = [503, 200, 404]
+
     async def endless(request: web.BaseRequest) -> web.StreamResponse:
-        answer = web.StreamResponse()
+        answer = web.StreamResponse(status=statuses.pop(0))
         await answer.prepare(request)
         while True:
-            await answer.write(b"x" * 65536)
+            await answer.write(b"no such hook\n" * 8192)
 
+    post.stub.handler = endless
     async with post.running(post.settings()):
-        post.stub.handler = endless
         post.rescale()
-        await post.counted(failed=1)
-        (trouble,) = post.notices.troubles
-    assert trouble == "messages to ops are not sent: it answers more than max_bytes (65536)"
-    assert len(post.stub.requests) == 1
+        await post.counted(sent=1)
+        assert post.notices.troubles == []
+        post.rescale("other")
+        await post.counted(sent=1, failed=1)
+        assert post.notices.troubles == ["messages to ops are not sent: it answers 404: no such hook"]
+    assert statuses == []
 
 
 async def test_the_certificate_is_verified_and_no_token_leaves_the_machine_without_tls(
