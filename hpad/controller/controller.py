@@ -15,7 +15,7 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.controller.planning import Phase, PhaseChange, Schedule
 from hpad.controller.reconcile import Reconciler
-from hpad.controller.workers import Deadlines, Worker, Workers
+from hpad.controller.workers import Worker, Workers
 from hpad.controller.workqueue import DelayingQueue, ShutDown
 from hpad.controller.write import TooEarly
 from hpad.election.owner import ALONE, Authority, Edited, NotLeading, Permit, decides_alike
@@ -63,7 +63,7 @@ HpaSource = WatchedKinds | Folder
 class Controller:
     """Reconciles every HPA of a source each `period` (seconds) with `workers` workers; `retune` changes both.
 
-    Once the source has synced, await `prepare` and call `start`. `stop` waits for running turns. While `owner` does not
+    Call `start` once the source has synced. `stop` waits for running turns. While `owner` does not
     lead, HPAs have turns, but nothing is decided in them: they keep the overlap index up to date.
     """
 
@@ -85,7 +85,6 @@ class Controller:
         self.period = period
         self.workers = workers
         self._pool = Workers(workers, clock, period * _DRAIN)
-        self._deadlines = Deadlines()
         self._owner = owner
         self._queue = DelayingQueue(clock, telemetry.queue)
         self._schedule = Schedule(self._queue, clock, period)
@@ -98,17 +97,14 @@ class Controller:
         self._bugs = Episodes(self._log, clock, failed, well, level="exception")
         telemetry.before_scrape(self._refresh_series)
 
-    async def prepare(self) -> None:
-        """Registers the HPAs of the source, while other tasks go on: 10,000 HPAs take 0.3 s."""
-        await self._reconciler.overlap.prepare(tuple(self._source.values()))
-
     def start(self) -> None:
         """Starts with all HPAs of the source.
 
         HPAs that share pods compete from the first turn on, as they did before a restart.
         """
         known = list(self._source.values())
-        self._reconciler.overlap.register_all(known)
+        for hpa in known:
+            self._reconciler.overlap.register(hpa)
         self._read_annotations()
         self._dispatcher = asyncio.create_task(self._dispatch(), name="dispatcher")
         keys = [compiled_spec(hpa).key for hpa in known]
@@ -270,7 +266,7 @@ class Controller:
             self._telemetry.controller.lateness.observe(late)
         began = self._clock.monotonic()
         try:
-            with self._deadlines.within(self._schedule.deadline_period(key) * _DEADLINE):
+            async with asyncio.timeout(self._schedule.deadline_period(key) * _DEADLINE):
                 permit = Permit(self._owner, key, hpa, self._source.get)
                 settlement = await self._reconciler.reconcile(permit, worker, timing, record)
         except TooEarly as early:

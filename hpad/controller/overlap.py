@@ -208,8 +208,6 @@ def _is_same_kind(one: str, other: str) -> bool:
     return one == other or one.islower() or other.islower()
 
 
-_PREPARED_AT_ONCE: Final = 100
-"""HPAs after which other tasks run, a few milliseconds of work."""
 _AT_ONCE: Final = 8
 """The number of scales that one turn reads at the same time."""
 
@@ -224,7 +222,6 @@ class Overlap:
         self._targets = Targets()
         self._unread: dict[str, dict[Key, CrossVersionObjectReference]] = defaultdict(dict)
         """By namespace: HPAs whose targets are not watched, and were not read yet."""
-        self._prepared: dict[Key, HorizontalPodAutoscaler] = {}
         self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._log = structlog.get_logger("hpad.overlap")
 
@@ -240,24 +237,6 @@ class Overlap:
             self._unread[key.namespace][key] = ref
         else:
             self._register(key, scale)
-
-    async def prepare(self, hpas: Iterable[HorizontalPodAutoscaler]) -> None:
-        """Registers HPAs; other tasks run in between."""
-        for number, hpa in enumerate(hpas, start=1):
-            self._prepared[compiled_spec(hpa).key] = hpa
-            self.register(hpa)
-            if number % _PREPARED_AT_ONCE == 0:
-                await self._clock.sleep(0)
-
-    def register_all(self, hpas: Collection[HorizontalPodAutoscaler]) -> None:
-        """Registers all HPAs that there are, except those that were prepared and have not changed since."""
-        prepared, self._prepared = self._prepared, {}
-        changed = [hpa for hpa in hpas if prepared.get(compiled_spec(hpa).key) is not hpa]
-        for key in prepared.keys() - {compiled_spec(hpa).key for hpa in hpas}:
-            self.release(key)
-        for hpa in changed:
-            self.release(compiled_spec(hpa).key)
-            self.register(hpa)
 
     def refresh(self, hpa: HorizontalPodAutoscaler) -> None:
         """Updates the selector of a watched target; nothing is read for other targets."""

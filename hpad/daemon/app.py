@@ -330,7 +330,6 @@ class App:
             await self._versions.known.wait()
         finally:
             reminding.cancel()
-        await made.controller.prepare()
         made.controller.start()
         self._controller_started.set()
         self._log.info("at work", hpas=len(made.hpas.keys()), url=self.server and self.server.url)

@@ -7,7 +7,6 @@ import structlog
 from support.controller import Bench, Switch, hpa
 from support.virtual_time import in_virtual_time
 
-from hpad.api import selector
 from hpad.api.metadata import Key
 from hpad.engine.view import HPA, Competitor
 from hpad.kube import errors
@@ -71,30 +70,3 @@ async def test_the_recovery_is_logged_once_the_status_of_every_hpa_is_written() 
         await asyncio.sleep(2 * PERIOD)
         await bench.controller.stop(5)
     assert written_lines(lines) == [refused_line, ("statuses are written again", None)]
-
-
-@in_virtual_time
-async def test_hpas_that_change_while_others_are_prepared_are_registered_as_they_are_at_the_start() -> None:
-    """Of these HPAs of one target two are edited, one to a target without replicas; one is deleted, one created."""
-
-    def scaling(name: str, target: str) -> Any:
-        return hpa(name, scaleTargetRef={"apiVersion": "apps/v1", "kind": "Deployment", "name": target})
-
-    many = [hpa(f"app-{number}") for number in range(250)]
-    bench = Bench(*(scaling(name, "web") for name in ("edited", "moved", "deleted", "stays")), *many)
-    bench.cluster.scales |= {"web": 1, "stopped": 0}
-    preparing = asyncio.create_task(bench.controller.prepare())
-    await asyncio.sleep(0)
-    assert not preparing.done()
-    bench.source.put(scaling("edited", "api"))
-    bench.source.put(scaling("moved", "stopped"))
-    bench.source.drop("deleted")
-    bench.source.put(scaling("created", "web"))
-    await preparing
-    bench.controller.start()
-    scale = bench.cluster.peek_scale("default", scaling("stays", "web").spec.scale_target_ref)
-    pods = list(bench.cluster.pods.select("default", selector.parse("app=web")))
-    others = bench.reconciler.overlap.others
-    found = {name: await others(Key("default", name), scale, pods) for name in ("edited", "stays")}
-    assert found == {"edited": ("created", "stays"), "stays": ("created",)}
-    await bench.controller.stop(5)
