@@ -145,7 +145,7 @@ class Reconciler:
         self.announcements = Announcements(cluster, metrics)
         self._sparing = Sparing(cluster, metrics, clock)
         self._telemetry = telemetry
-        self._writes = Writes(self._observer, cluster, store, self._sparing, telemetry, clock)
+        self._writes = Writes(self._observer, cluster, store, self._sparing, clock)
         self._keepers = keepers
 
     @property
@@ -189,7 +189,7 @@ class Reconciler:
             publish=now - acted,
         )
         kept = self._keepers.decisions.add(replace(done, timing=stages))
-        report.decided(series.decisions, kept)  # the series share what the history keeps
+        series.decisions.decided(kept)  # the series share what the history keeps
         return done.settlement
 
     def forget(self, key: Key) -> None:

@@ -1,4 +1,4 @@
-"""Reports a reconcile: the last decision for the page, log lines for changes, other writers, and series."""
+"""Reports a reconcile: the last decision for the page, log lines for changes, and series."""
 
 import functools
 import logging
@@ -9,15 +9,12 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from hpad.engine import decide, examine, explain, settle, shadow
-from hpad.engine.addresses import addresses
+from hpad.engine import decide, examine, explain, settle
 from hpad.engine.history import Last
-from hpad.engine.holds import held_by
 from hpad.engine.propose import Proposal
-from hpad.engine.spec import UTILIZATION, CompiledMetric
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import DRY_RUN, HPAD, Competitor, Shadow, View, yields_to
-from hpad.telemetry.controller import ControllerSeries, DecisionSeries, HpaFigures, MetricFigures
+from hpad.telemetry.controller import ControllerSeries
 
 _SPAN: Final = re.compile(r"\b(\d+(\.\d+)?(h|m|s|ms|µs))+\b")
 
@@ -194,60 +191,3 @@ def count(series: ControllerSeries, done: Reconcile, gathering: float, began: fl
     series.conditions(key, settlement.status.conditions or ())
     for kind, action, error in settlement.metric_computations:
         series.computed(kind, action, error, gathering)
-
-
-def decided(series: DecisionSeries, done: Reconcile) -> None:
-    """Replaces the decision about an HPA of which the next scrape makes series."""
-    series.decided(done.view.key, _Figures(done))
-
-
-class _Figures(msgspec.Struct, frozen=True, gc=False):
-    """Works out the figures of a decision when it is called. Smaller than a closure, as each HPA has one."""
-
-    done: Reconcile
-
-    def __call__(self) -> HpaFigures:
-        return _hpa_figures(self.done)
-
-
-def _hpa_figures(done: Reconcile) -> HpaFigures:
-    view, decision = done.view, done.decision
-    recommendation, metrics = decision.recommendation, view.spec.metrics
-    leads = recommendation is not None and recommendation.leader is not None
-    names = addresses(metrics)
-    proposals = decision.proposals or (None,) * len(metrics)
-    return HpaFigures(
-        minimum=view.min_replicas,
-        maximum=view.max_replicas,
-        current=None if view.scale is None else view.target_replicas,
-        recommendation=max(0, recommendation.replicas) if recommendation is not None and leads else None,
-        decision=decision.desired if leads or isinstance(decision.verdict, examine.Clamp) else None,
-        held_by=held_by(view, decision, done.outcome),
-        metrics=tuple(map(_figures, names, metrics, proposals)),
-        shadow=None if view.shadow is None else shadow.count_after(view, decision),
-    )
-
-
-def _figures(address: str, metric: CompiledMetric, proposal: Proposal | None) -> MetricFigures:
-    """Returns the figures of one metric; `proposal` is None where the metrics were not queried."""
-    target = metric.amount / _per_unit(metric) if metric.kind else None
-    if proposal is None or proposal.proposed is None:
-        return MetricFigures(address, target, None, None)
-    return MetricFigures(address, target, _value(proposal), proposal.replicas)
-
-
-def _value(proposal: Proposal) -> float | None:
-    """Returns the usage that is compared with the metric target; that of all replicas together where there are none."""
-    usage, metric = proposal.usage, proposal.metric
-    if usage is None:
-        return None
-    if metric.kind == UTILIZATION:
-        value: float | None = usage.percent
-    else:
-        value = usage.value if usage.total is None else usage.total / max(1, usage.pods or 0)
-    return None if value is None else value / _per_unit(metric)
-
-
-def _per_unit(metric: CompiledMetric) -> int:
-    """Returns how much of the metric target is one base unit: 100 percent, or 1000 milli-units."""
-    return 100 if metric.kind == UTILIZATION else 1000

@@ -21,7 +21,6 @@ from hpad.engine.turn import Reconcile, Write
 from hpad.kube import errors
 from hpad.kube.cluster import Cluster
 from hpad.store.store import Store
-from hpad.telemetry import Telemetry
 from hpad.telemetry.episode import Episode
 
 ATTEMPTS = 5
@@ -51,14 +50,12 @@ class Writes:
         cluster: Cluster,
         store: Store,
         sparing: Sparing,
-        telemetry: Telemetry,
         clock: Clock,
     ) -> None:
         self._observer = observer
         self._cluster = cluster
         self._store = store
         self._sparing = sparing
-        self._telemetry = telemetry
         self._clock = clock
         self._log = structlog.get_logger("hpad.reconcile")
         self._unwritten = Episode(self._log, clock, "status not written", "statuses are written again")
@@ -113,7 +110,7 @@ class Writes:
         self._store.put(key, left.memory if writes else reported)
         if writes and await self._report_status(turn, done) and reported is not left.memory:
             self._store.put(key, reported)
-        self._log_changes(turn, done)
+        turn.record.logged = report.log_changes(self._log, done, turn.record.logged, yields=options.yields)
         report.log_decision(self._log, done, last, start.memory.last)
 
     def forget(self, key: Key) -> None:
@@ -165,13 +162,6 @@ class Writes:
             self._log.debug("event not sent", hpa=str(view.key), reason=event.reason, message=event.message)
             return
         self._cluster.event_recorder.record(view.hpa, event, turn.permit.require_leading)
-
-    def _log_changes(self, turn: Turn, done: Reconcile) -> None:
-        """Logs what has changed beside the decision, and sets the series of the other writers."""
-        record, found = turn.record, done.view.competitors
-        if found or record.logged.competitors:  # seldom
-            self._telemetry.controller.competing(done.view.key, [(each.what, each.name) for each in found])
-        record.logged = report.log_changes(self._log, done, record.logged, yields=self._observer.options.yields)
 
 
 def _status(done: Reconcile) -> HorizontalPodAutoscalerStatus:

@@ -3,123 +3,23 @@
 The workqueue series have the names and buckets of client-go (component-base, metrics/prometheus/workqueue/metrics.go).
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from operator import attrgetter
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 import prometheus_client
-import structlog
 from prometheus_client import registry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 
 from hpad.api.metadata import Key
 from hpad.api.sample import SOURCE_TYPES
 from hpad.engine.conditions import ABLE_TO_SCALE, FALSE, SCALING_ACTIVE, SCALING_LIMITED, TRUE, Condition
+from hpad.telemetry.decisions import DecisionSeries
 from hpad.telemetry.series import KUBERNETES, Observations, SeriesFactory
 
 ACTIONS: Final = ("scale_down", "scale_up", "none")
 ERRORS: Final = ("spec", "internal", "none")
 _GOOD: Final = {ABLE_TO_SCALE: TRUE, SCALING_ACTIVE: TRUE, SCALING_LIMITED: FALSE}
 _LATENESS_BUCKETS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
-
-
-class MetricFigures(NamedTuple):
-    """One metric of an HPA; None where there is no figure. `target` and `value` are in base units.
-
-    `address` is the canonical address of the metric (`hpad.engine.addresses`), unique within the HPA.
-    """
-
-    address: str
-    target: float | None
-    value: float | None
-    proposal: int | None
-
-
-class HpaFigures(NamedTuple):
-    """The last decision about an HPA, in replicas; None where there is no figure. `held_by` has distinct reasons."""
-
-    minimum: int
-    maximum: int
-    current: int | None
-    recommendation: int | None
-    decision: int | None
-    held_by: tuple[str, ...]
-    metrics: tuple[MetricFigures, ...]
-    shadow: int | None = None
-
-
-_OF_HPAS: Final[tuple[tuple[str, str, Callable[[HpaFigures], int | None]], ...]] = (
-    ("min_replicas", "The fewest replicas that the metrics may ask for", attrgetter("minimum")),
-    ("max_replicas", "maxReplicas of the HPA", attrgetter("maximum")),
-    ("current_replicas", "Replicas that the target had when the HPA was last decided", attrgetter("current")),
-    ("recommendation", "Replicas before spec.behavior and limits; none where the metrics did not decide",
-     attrgetter("recommendation")),
-    ("decision", "Replicas after them, written or not; none where nothing was decided", attrgetter("decision")),
-    ("shadow_replicas", "Replicas that the target would have; in shadow mode and in a dry run only",
-     attrgetter("shadow")),
-)  # fmt: skip
-_OF_METRICS: Final[tuple[tuple[str, str, Callable[[MetricFigures], float | None]], ...]] = (
-    ("target", "Metric target: cores, bytes, a count, or a ratio to the request", attrgetter("target")),
-    ("value", "Usage that is compared with the target, in its unit; none while the metric fails", attrgetter("value")),
-    ("proposal", "Replicas that the metric proposes; none while it fails without a fallback", attrgetter("proposal")),
-)
-_LABELS: Final = ("namespace", "hpa_name")
-
-
-class DecisionSeries(registry.Collector):
-    """The last decision about each HPA; its figures are worked out in a scrape, and become series.
-
-    An HPA has five or six of them, three for each metric, and one for each reason that holds it.
-    """
-
-    def __init__(self, make: SeriesFactory) -> None:
-        self._decided: dict[Key, Callable[[], HpaFigures]] = {}
-        self._log = structlog.get_logger("hpad.telemetry")
-        self._failed: set[Key] = set()
-        make.registry.register(self)
-
-    def collect(self) -> Iterator[Metric]:
-        """Yields one family after the other, all of the same moment."""
-        figures = dict(self._worked_out())
-        for name, text, of_hpa in _OF_HPAS:
-            family = GaugeMetricFamily(f"hpad_hpa_{name}", text, labels=_LABELS)
-            for key, each in figures.items():
-                count = of_hpa(each)
-                if count is not None:
-                    family.add_metric(tuple(key), count)
-            yield family
-        for name, text, of_metric in _OF_METRICS:
-            family = GaugeMetricFamily(f"hpad_hpa_metric_{name}", text, labels=[*_LABELS, "metric"])
-            for (namespace, hpa), each in figures.items():
-                for metric in each.metrics:
-                    value = of_metric(metric)
-                    if value is not None:
-                        family.add_metric((namespace, hpa, metric.address), value)
-            yield family
-        text = "1 for each reason that holds the replicas from what the metrics ask for"
-        family = GaugeMetricFamily("hpad_hpa_held_by", text, labels=[*_LABELS, "reason"])
-        for (namespace, hpa), each in figures.items():
-            for reason in each.held_by:
-                family.add_metric((namespace, hpa, reason), 1)
-        yield family
-
-    def decided(self, key: Key, figures: Callable[[], HpaFigures]) -> None:
-        """Replaces the decision about an HPA. `figures` works out its figures, and is called in a thread."""
-        self._decided[key] = figures
-
-    def forget(self, key: Key) -> None:
-        """Removes the series of an HPA."""
-        self._decided.pop(key, None)
-
-    def _worked_out(self) -> Iterator[tuple[Key, HpaFigures]]:
-        """Yields the figures of each HPA. One that fails has no series, and is logged once."""
-        for key, figures in self._decided.copy().items():  # the event loop goes on while a thread renders the series
-            try:
-                yield key, figures()
-            except Exception:  # noqa: BLE001  # a bug of one HPA must not take the series of all
-                if key not in self._failed:
-                    self._failed.add(key)
-                    self._log.exception("bug: the series of an HPA could not be worked out", hpa=str(key))
 
 
 class ControllerSeries(registry.Collector):
@@ -133,7 +33,6 @@ class ControllerSeries(registry.Collector):
         self._at_max: dict[Key, float] = {}  # total seconds at maxReplicas
         self._at_max_since: dict[Key, float] = {}  # time of the last observation, if that was at maxReplicas
         self._held_back: dict[Key, list[tuple[str, str]]] = {}  # conditions and reasons
-        self._competing: dict[Key, list[tuple[str, str]]] = {}  # kinds and names of other writers
         self._request_count = 0
         self._reconcile_count = 0
         make.registry.register(self)
@@ -162,10 +61,10 @@ class ControllerSeries(registry.Collector):
         yield at_max
         text = "1 for each condition that keeps an HPA from its desired size"
         held_back = GaugeMetricFamily("hpad_hpa_held_back", text, labels=[*labels, "condition", "reason"])
-        yield _add_pairs(held_back, self._held_back)
-        text = "1 for each other writer of the target of an HPA (kind hpa or scale) or of its status (kind status)"
-        competing = GaugeMetricFamily("hpad_hpa_competing_writer", text, labels=[*labels, "kind", "writer"])
-        yield _add_pairs(competing, self._competing)
+        for key, found in self._held_back.copy().items():
+            for each in found:
+                held_back.add_metric([*key, *each], 1)
+        yield held_back
         text = "Requests to the API server for each reconcile, without those of leader election"
         yield SummaryMetricFamily("hpad_requests_per_reconcile", text, self._reconcile_count, self._request_count)
 
@@ -227,25 +126,11 @@ class ControllerSeries(registry.Collector):
         else:
             self._held_back.pop(key, None)
 
-    def competing(self, key: Key, writers: list[tuple[str, str]]) -> None:
-        """Replaces the other writers of an HPA's target and status, as kind and name."""
-        if writers:
-            self._competing[key] = writers
-        else:
-            self._competing.pop(key, None)
-
     def forget(self, key: Key) -> None:
         """Removes the series of a deleted HPA."""
-        for by_key in (self._desired, self._at_max, self._at_max_since, self._held_back, self._competing):
+        for by_key in (self._desired, self._at_max, self._at_max_since, self._held_back):
             by_key.pop(key, None)
         self.decisions.forget(key)
-
-
-def _add_pairs(family: GaugeMetricFamily, pairs: dict[Key, list[tuple[str, str]]]) -> GaugeMetricFamily:
-    for key, found in pairs.copy().items():
-        for one, other in found:
-            family.add_metric([*key, one, other], 1)
-    return family
 
 
 _QUEUE_NAME: Final = "horizontalpodautoscaler"

@@ -11,7 +11,6 @@ from support.engine import Workload, container, external, object_metric, one, po
 from support.virtual_time import in_virtual_time
 
 from hpad.api.sample import AdapterError
-from hpad.controller import report
 from hpad.engine.conditions import SCALED_TO_ZERO, TRUE, Condition
 from hpad.engine.view import Gates, ScaleError
 from hpad.telemetry import Telemetry
@@ -38,7 +37,7 @@ async def exported(web: Workload, *answers: Any, **fields: Any) -> Found:
     web.reconcile(*answers, **fields)
     made, telemetry = web.done, Telemetry()
     assert made is not None
-    report.decided(telemetry.controller.decisions, made)
+    telemetry.controller.decisions.decided(made)
     return await samples(telemetry)
 
 
