@@ -19,7 +19,6 @@ from hpad.clock import SystemClock
 from hpad.engine.outlook import outlook
 from hpad.engine.render.decision import lines
 from hpad.engine.render.text import BLANK
-from hpad.engine.settle import sentence
 from hpad.engine.trace.make import make_trace
 from hpad.engine.turn import Reconcile
 from hpad.records import replay
@@ -206,7 +205,7 @@ def _explain(scenarios: Iterable[Located], selection: Selection) -> int:
         if steps or not selection.limited:
             print(f"{decoded.id or place}:")
         for each in steps:
-            print(f"  {each.view.now:%Y-%m-%dT%H:%M:%SZ} {sentence(each.decision, each.outcome)}")
+            print(f"  {each.view.now:%Y-%m-%dT%H:%M:%SZ} {each.sentence}")
     return 0
 
 

@@ -13,7 +13,6 @@ from hpad.cli.simulate_text import SharedSimulation, SimulatedHpa, SimulatedTurn
 from hpad.engine.annotations import PLAIN
 from hpad.engine.budget import Shares
 from hpad.engine.examine import MOST_VALUES
-from hpad.engine.settle import sentence
 from hpad.engine.words import span
 from hpad.settings import Settings, SettingsError
 from hpad.simulation import load
@@ -133,7 +132,7 @@ class _Member:
         self._tally.add(view, done.decision, after, wanted(view, done.decision))
         seconds = round((view.now - START).total_seconds())
         time, offered = f"{view.now:%Y-%m-%dT%H:%M:%SZ}", round(self.offered(seconds), 3)
-        said = sentence(done.decision, done.outcome)
+        said = done.sentence
         self.turns.append(SimulatedTurn(time, seconds, offered, view.replicas, ready, after, said))
 
     def result(self, length: timedelta) -> SimulatedHpa:

@@ -182,7 +182,7 @@ class Observer:
             return NOTHING
         if self.options.tunables.gates.HPATargetHistory and memory.target not in ("", compiled_spec(hpa).target_id):
             # Kubernetes keeps the history; the windows of the former target then limit the new one.
-            return Memory(uid=memory.uid, status=memory.status, last=memory.last)
+            return Memory(uid=memory.uid, status=memory.status)
         return memory
 
     async def _turn(self, permit: Permit, worker: Worker, timing: Timing, record: Record, moment: Moment) -> Turn:

@@ -1,4 +1,4 @@
-"""Reports a reconcile: the last decision for the page, log lines for changes, and series."""
+"""Reports a reconcile: log lines for changes, and series."""
 
 import functools
 import logging
@@ -9,8 +9,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from hpad.engine import decide, examine, explain, settle
-from hpad.engine.history import Last
+from hpad.engine import examine, explain
 from hpad.engine.propose import Proposal
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import DRY_RUN, HPAD, Competitor, Shadow, View, yields_to
@@ -19,52 +18,66 @@ from hpad.telemetry.controller import ControllerSeries
 _SPAN: Final = re.compile(r"\b(\d+(\.\d+)?(h|m|s|ms|µs))+\b")
 
 
-def last(done: Reconcile) -> Last:
-    """Returns the last decision for page and API, with the cause of a failure and the count that was withheld."""
-    view, decision, outcome, settlement = done.view, done.decision, done.outcome, done.settlement
-    failed = None if outcome is None else outcome.error
-    return Last(
-        at=view.now,
-        text=_Sentence(decision, outcome),
-        error=(failed or decision.cause or settlement.error) if settlement.error else None,
-        # Each count of a shadow is decided once, and then belongs to it.
-        withheld=None if view.shadow is not None or outcome is None or outcome.withheld is None else decision.scale_to,
-        fallbacks=tuple([proposal.metric.label for proposal in decision.proposals if proposal.fallback]),
+class Logged(msgspec.Struct, frozen=True, gc=False):
+    """What the log has said about an HPA: other writers, the errors in annotations, and about a target at zero.
+
+    `minimum`: that a minimum of 0 needs the feature gate HPAScaleToZero. `zero`: why the target stays at zero, or who
+    had put it to sleep. The last three are those of the last decision (`Reconcile`), the error without durations.
+    """
+
+    competitors: tuple[Competitor, ...] = ()
+    annotation_error: str | None = None
+    minimum: bool = False
+    zero: str = ""
+    error: str | None = None
+    withheld: int | None = None
+    fallbacks: tuple[str, ...] = ()
+
+
+NOTHING_LOGGED: Final = Logged()
+_MINIMUM: Final = (
+    "minReplicas is 0, but the feature gate HPAScaleToZero is off: metrics never ask for less than 1 replica"
+)
+
+
+def log_reconcile(log: Any, done: Reconcile, before: Logged, *, yields: bool) -> Logged:
+    """Logs what has changed about an HPA, and its decision. Returns what the log has said of it now."""
+    view = done.view
+    now = Logged(
+        view.competitors,
+        view.annotation_error,
+        view.scale_to_zero_disabled,
+        _zero(done),
+        _without_durations(done.error),
+        done.withheld,
+        done.fallbacks,
     )
+    if now != before:  # seldom
+        _log_changes(log, done, now, before, yields=yields)
+    _log_decision(log, done, now, before)
+    return before if now == before else now
 
 
-class _Sentence(msgspec.Struct, frozen=True, gc=False):
-    """Makes the sentence of a decision when it is called. Smaller than a closure, as each HPA has one."""
-
-    decision: decide.Decision
-    outcome: settle.Outcome | None
-
-    def __call__(self) -> str:
-        return settle.sentence(self.decision, self.outcome)
-
-
-def log_decision(log: Any, done: Reconcile, now: Last, before: Last | None) -> None:
+def _log_decision(log: Any, done: Reconcile, now: Logged, before: Logged) -> None:
     """Logs a new error at warning, another change of the error or of the replica count at info, all else at debug.
 
     A withheld count is decided again each turn, and is logged when it changes. A fallback is logged when it starts and
     when it ends.
     """
     view, decision = done.view, done.decision
-    before = before or Last(view.now, "")
     if now.fallbacks or before.fallbacks:
         _log_fallbacks(log, view, decision.proposals, now.fallbacks, before.fallbacks)
     scales = decision.scale_to is not None and now.withheld is None
-    other_error = _without_durations(now.error) != _without_durations(before.error)
-    if now.error and other_error:
+    if now.error != before.error and now.error:
         write = log.warning
-    elif scales or other_error or now.withheld != before.withheld:
+    elif scales or now.error != before.error or now.withheld != before.withheld:
         write = log.info
     elif _logs_debug(structlog.get_config()["wrapper_class"]):
         write = log.debug
     else:
         return  # nearly always: the sentence is not even made
     write(
-        now.sentence,
+        done.sentence,
         hpa=str(view.hpa.key),
         target=f"{view.hpa.spec.scale_target_ref.kind}/{view.hpa.spec.scale_target_ref.name}",
         replicas=view.scale.spec.replicas if view.scale is not None else None,
@@ -112,31 +125,9 @@ def _without_durations(error: str | None) -> str | None:
     return None if error is None else _SPAN.sub("…", error)
 
 
-class Logged(msgspec.Struct, frozen=True, gc=False):
-    """What the log has said about an HPA: other writers, the errors in annotations, and about a target at zero.
-
-    `minimum`: that a minimum of 0 needs the feature gate HPAScaleToZero. `zero`: why the target stays at zero, or who
-    had put it to sleep.
-    """
-
-    competitors: tuple[Competitor, ...] = ()
-    annotation_error: str | None = None
-    minimum: bool = False
-    zero: str = ""
-
-
-NOTHING_LOGGED: Final = Logged()
-_MINIMUM: Final = (
-    "minReplicas is 0, but the feature gate HPAScaleToZero is off: metrics never ask for less than 1 replica"
-)
-
-
-def log_changes(log: Any, done: Reconcile, before: Logged, *, yields: bool) -> Logged:
-    """Logs what has changed about an HPA beside its decision. Returns what the log has said of it now."""
+def _log_changes(log: Any, done: Reconcile, now: Logged, before: Logged, *, yields: bool) -> None:
+    """Logs what has changed about an HPA beside its decision."""
     view = done.view
-    now = Logged(view.competitors, view.annotation_error, view.scale_to_zero_disabled, _zero(done))
-    if now == before:
-        return before  # nearly always
     if now.minimum and not before.minimum:
         log.warning(_MINIMUM, hpa=str(view.key))
     if now.zero and now.zero != before.zero:
@@ -145,7 +136,6 @@ def log_changes(log: Any, done: Reconcile, before: Logged, *, yields: bool) -> L
         _log_annotations(log, view)
     if now.competitors != before.competitors:
         _log_competitors(log, view, yields=yields)
-    return now
 
 
 def _zero(done: Reconcile) -> str:

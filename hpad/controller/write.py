@@ -103,15 +103,13 @@ class Writes:
             self._log.info("writing the status of an earlier rescale", hpa=str(key), scale_to=turn.unreported.to)
         for event in (*filter(None, [turn.announcement]), *settlement.events):
             self._record(turn, event)
-        start, last = self._start(turn), report.last(done)
-        left = state.after(start, done, last, None if options.writes_status else settlement.status)
+        left = state.after(self._start(turn), done, None if options.writes_status else settlement.status)
         writes = (settlement.status_changed or turn.unreported is not None) and options.writes_status
         reported = left.reported
         self._store.put(key, left.memory if writes else reported)
         if writes and await self._report_status(turn, done) and reported is not left.memory:
             self._store.put(key, reported)
-        turn.record.logged = report.log_changes(self._log, done, turn.record.logged, yields=options.yields)
-        report.log_decision(self._log, done, last, start.memory.last)
+        turn.record.logged = report.log_reconcile(self._log, done, turn.record.logged, yields=options.yields)
 
     def forget(self, key: Key) -> None:
         """Drops what is known of a deleted HPA."""
@@ -169,7 +167,7 @@ def _status(done: Reconcile) -> HorizontalPodAutoscalerStatus:
     status, hpa = done.settlement.status, done.view.hpa
     if hpa.kind != AUTOSCALER:
         return status
-    sentence = settle.sentence(done.decision, done.outcome)
+    sentence = done.sentence
     decision = sentence if len(sentence) <= _LONGEST_SENTENCE else f"{sentence[: _LONGEST_SENTENCE - 1]}…"
     return with_texts(status, decision, targets(msgspec.structs.replace(hpa, status=status)))
 

@@ -16,7 +16,7 @@ complete only if it was closed.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final, TypeVar, overload
 
@@ -271,25 +271,6 @@ class Validity(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_un
         return Validity(self.boot, self.ticks)
 
 
-class Last(msgspec.Struct, frozen=True, gc=False):
-    """The last decision as a sentence, and the cause of the reconcile's failure, if it failed.
-
-    `text` is the sentence, or a function that makes it: each turn has a new one, which is rarely read. `withheld` is
-    the count that was decided but not written, None where nothing was withheld. `fallbacks` are the labels of the
-    metrics for which a fallback is in force.
-    """
-
-    at: datetime
-    text: str | Callable[[], str]
-    error: str | None = None
-    withheld: int | None = None
-    fallbacks: tuple[str, ...] = ()
-
-    @property
-    def sentence(self) -> str:
-        return self.text if isinstance(self.text, str) else self.text()
-
-
 class PendingRescale(msgspec.Struct, frozen=True, gc=False):
     """A rescale that is being written: the counts before and after, and the rescales and the status after the write.
 
@@ -320,7 +301,6 @@ class Memory(msgspec.Struct, frozen=True, gc=False):
     uid: str = ""
     history: History = EMPTY
     status: HorizontalPodAutoscalerStatus | None = None
-    last: Last | None = None
     at: datetime | None = None
     last_count: int | None = None
     pending: PendingRescale | None = None

@@ -60,7 +60,6 @@ from hpad.engine.history import (
     SKEW,
     History,
     Idleness,
-    Last,
     Memory,
     PastRecommendation,
     PendingRescale,
@@ -163,12 +162,12 @@ def discarded(start: Start, write: Write) -> Memory:
     return _unwritten(start, write, start.unreported)
 
 
-def after(start: Start, done: Reconcile, last: Last, status: HorizontalPodAutoscalerStatus | None) -> Left:
+def after(start: Start, done: Reconcile, status: HorizontalPodAutoscalerStatus | None) -> Left:
     """Returns the state after a turn. `status` is kept for an HPA whose status no API server keeps, else None."""
     view, decision, ending = done.view, done.decision, ending_of(done)
     rescaling = TRANSITIONS[start.rescaling, ending]
     pending = start.unreported if ending is Ending.KEPT else start.memory.pending
-    known = replace(start.memory, uid=view.hpa.metadata.uid, target=view.spec.target_id, status=status, last=last)
+    known = replace(start.memory, uid=view.hpa.metadata.uid, target=view.spec.target_id, status=status)
     if ending is Ending.UNREACHABLE:
         return Left(replace(known, pending=pending, validity=_prolonged(start)), rescaling)
     memory = replace(

@@ -16,7 +16,7 @@ from hpad.engine import busy, shadow, share
 from hpad.engine.budget import BudgetMember, Shares
 from hpad.engine.decide import Decision, decide
 from hpad.engine.examine import Halt, Queries, Verdict, examine
-from hpad.engine.settle import Outcome, Settlement, settle
+from hpad.engine.settle import Outcome, Settlement, sentence, settle
 from hpad.engine.view import View, Withheld, yields_to
 
 Answer = Sample | AdapterError
@@ -58,6 +58,34 @@ class Reconcile(msgspec.Struct, frozen=True, gc=False):
     def queries(self) -> Queries:
         """The queries that `answers` belong to."""
         return self.decision.verdict.queries
+
+    @property
+    def sentence(self) -> str:
+        """The decision as one sentence, with the reason why it was not written."""
+        return sentence(self.decision, self.outcome)
+
+    @property
+    def error(self) -> str | None:
+        """What failed, with all causes; None where nothing did."""
+        if not self.settlement.error:
+            return None
+        failed = None if self.outcome is None else self.outcome.error
+        return failed or self.decision.cause or self.settlement.error
+
+    @property
+    def withheld(self) -> int | None:
+        """The count that was decided but not written, None where nothing was withheld.
+
+        Each count of a shadow is decided once, and then belongs to it.
+        """
+        if self.view.shadow is not None or self.outcome is None or self.outcome.withheld is None:
+            return None
+        return self.decision.scale_to
+
+    @property
+    def fallbacks(self) -> tuple[str, ...]:
+        """The labels of the metrics for which a fallback is in force."""
+        return tuple([proposal.metric.label for proposal in self.decision.proposals if proposal.fallback])
 
 
 class Answered(NamedTuple):

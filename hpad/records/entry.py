@@ -17,7 +17,6 @@ import msgspec
 from hpad.api.hpa import kind_of
 from hpad.clock import EPOCH
 from hpad.engine.addresses import addresses
-from hpad.engine.settle import sentence
 from hpad.engine.trace import Trace
 from hpad.engine.turn import Reconcile
 from hpad.records import replay
@@ -88,7 +87,7 @@ def first(done: Reconcile) -> Entry:
         ended=view.now,
         turns=1,
         action=settlement.action,
-        sentence=sentence(decision, done.outcome)[:MOST_TEXT],
+        sentence=done.sentence[:MOST_TEXT],
         current=decision.current if known else None,
         desired=decision.desired if known else None,
         min=view.min_replicas,

@@ -21,7 +21,6 @@ from hpad.api.hpa import kind_of, without_status
 from hpad.api.metadata import Key
 from hpad.api.sample import Query
 from hpad.clock import Clock, SystemClock, micros, moment_of
-from hpad.engine.settle import sentence
 from hpad.engine.trace import Trace
 from hpad.engine.trace.make import make_trace
 from hpad.engine.turn import Reconcile
@@ -60,8 +59,7 @@ class PastDecision(NamedTuple):
         if self.done is None:
             return ""
         decision, said = self.done.decision, self.entry.sentence
-        now = sentence(decision, self.done.outcome)
-        if (now[:MOST_TEXT], decision.desired) == (said, self.entry.desired):
+        if (self.done.sentence[:MOST_TEXT], decision.desired) == (said, self.entry.desired):
             return ""
         return f"the hpad of that time decided otherwise than this version does on the same inputs: {said}"
 

@@ -209,10 +209,9 @@ class Api:
 
     def _detail(self, hpa: HorizontalPodAutoscaler) -> Detail:
         row = self._row(hpa, self._dry_run())
-        last = row.memory.last
         return Detail(
             **msgspec.structs.asdict(summary.summary(row)),
-            sentence="" if last is None else last.sentence,
+            sentence="" if row.done is None else row.done.sentence,
             spec_metrics=hpa.spec.metrics,
             current_metrics=summary.current_metrics(row),
             conditions=row.status.conditions,

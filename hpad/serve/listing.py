@@ -34,7 +34,7 @@ _VALUES: Final[Mapping[str, Callable[[Row], str]]] = {
     "desired": lambda row: _number(row.status.desired_replicas),
     "min": lambda row: _number(bounds(row)[0]),
     "max": lambda row: _number(bounds(row)[1]),
-    "lastDecision": lambda row: _time(None if row.memory.last is None else row.memory.last.at),
+    "lastDecision": lambda row: _time(None if row.done is None else row.done.view.now),
     "lastScaleTime": lambda row: _time(row.status.last_scale_time),
 }
 """Sort keys. They are texts, so that each `continue` can be compared with them."""

@@ -9,8 +9,6 @@ from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 from typing import Any, Final, NamedTuple, Protocol
 
-import msgspec
-
 from hpad.api import amounts
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, MetricStatus, kind_of
 from hpad.api.metadata import Key
@@ -77,7 +75,7 @@ def states(row: Row) -> tuple[str, ...]:
         api_types.AT_MAX: row.status.desired_replicas >= high > low,
         api_types.LIMITED: _limited(row.status),
         api_types.FALLBACK: _is(row.status, conditions.FALLBACK_ACTIVE, conditions.TRUE)
-        or bool(row.memory.last and row.memory.last.fallbacks),
+        or bool(row.done and row.done.fallbacks),
         api_types.COMPETING: _is(row.status, conditions.COMPETING_WRITERS, conditions.TRUE),
         api_types.PAUSED: _is(row.status, conditions.PAUSED, conditions.TRUE),
         api_types.SHADOW: not row.dry_run and _is(row.status, conditions.SHADOW, conditions.TRUE),
@@ -88,7 +86,7 @@ def states(row: Row) -> tuple[str, ...]:
 
 def fails(row: Row) -> bool:
     """Whether the last decision failed, also in part, or the status says that the HPA cannot scale."""
-    if row.memory.last is not None and row.memory.last.error is not None:
+    if row.done is not None and row.done.error is not None:
         return True
     active = conditions.find(row.status.conditions, conditions.SCALING_ACTIVE)
     inactive = active is not None and active.status == conditions.FALSE and active.reason not in _AT_ZERO
@@ -147,14 +145,13 @@ def summary(row: Row) -> Summary:
 
 
 def _last_decision(row: Row) -> LastDecision | None:
-    last, done = row.memory.last, row.done
-    if last is None:
-        return None
-    made = LastDecision(time=last.at, sentence=last.sentence, error=last.error or "")
+    done = row.done
     if done is None:
-        return made
-    return msgspec.structs.replace(
-        made,
+        return None
+    return LastDecision(
+        time=done.view.now,
+        sentence=done.sentence,
+        error=done.error or "",
         brief=holds.brief(done.decision, done.outcome),
         cause=holds.cause(done.decision, done.outcome),
         group=cause_group(row),

@@ -35,7 +35,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 import structlog
-from msgspec.structs import replace
 
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
@@ -402,11 +401,7 @@ class PersistentStore:
                 self._changed.add(key)
 
     def _size_of_gone(self) -> int:
-        """Drops what only the page shows of deleted HPAs, and returns the estimated bytes of their state."""
-        for key in self._gone:
-            memory = self._memories.get(key)
-            if memory is not None and memory.last is not None:
-                self._memories[key] = replace(memory, last=None)
+        """Returns the estimated bytes of the state of deleted HPAs."""
         return sum([_size(self._memories.get(key)) for key in self._gone])
 
     @contextlib.contextmanager

@@ -1,8 +1,7 @@
 """A memory as bytes that survive the process: a format byte, a CRC-32, then MessagePack.
 
 The record holds the key of its HPA, so that a record under another key is refused as damaged. Times are
-microseconds since 1970, each as the difference to the one before: a recommendation takes seven bytes. The sentence of
-the last decision is left out.
+microseconds since 1970, each as the difference to the one before: a recommendation takes seven bytes.
 
 Sizes are bounded. Of more than `MOST` recommendations, the oldest are replaced by the highest and the lowest of them,
 with the time of the newest of them: a target keeps its count longer, never shorter. Of more than `MOST` rescales, the

@@ -92,7 +92,7 @@ async def test_the_last_error_has_the_cause_and_conditions_have_the_text_of_kube
     bench = Bench(hpa("web"))
     bench.metrics.values["web"] = DOWN
     await bench.advance(0.5)
-    last = bench.store.get(Key("default", "web")).last
+    last = bench.decisions.last(Key("default", "web"))
     assert last is not None
     assert last.error == "external metric web: the broker is down"
     (active,) = [each for each in bench.cluster.statuses[-1].conditions or () if each.type == "ScalingActive"]

@@ -24,7 +24,7 @@ async def test_scaling_writes_scale_status_and_event() -> None:
     assert bench.cluster.scales["web"] == 4
     assert [event.reason for event in bench.cluster.events] == ["SuccessfulRescale"]
     assert bench.cluster.statuses[-1].desired_replicas == 4
-    last = bench.store.get(Key("default", "web")).last
+    last = bench.decisions.last(Key("default", "web"))
     assert last is not None
     assert last.sentence.startswith("scale web from 1 to 4")
 
@@ -180,7 +180,7 @@ async def test_a_dry_run_writes_no_event_of_a_failing_metric() -> None:
     bench.metrics.values["web"] = AdapterError("the broker is down")
     await bench.advance(31)
     assert (bench.cluster.statuses, bench.cluster.events) == ([], [])
-    last = bench.store.get(Key("default", "web")).last
+    last = bench.decisions.last(Key("default", "web"))
     assert last is not None
     assert last.error == "external metric web: the broker is down"
 
@@ -197,7 +197,7 @@ async def test_a_dry_run_has_its_own_condition_and_no_error() -> None:
             found[tuple(labels.split('"')[1::2])] = float(value)
     reconciles = found
     memory = bench.store.get(Key("default", "web"))
-    status, last = memory.status, memory.last
+    status, last = memory.status, bench.decisions.last(Key("default", "web"))
     assert status is not None
     assert last is not None
     able = conditions.find(status.conditions, conditions.ABLE_TO_SCALE)

@@ -10,7 +10,7 @@ from support.engine import START, Workload, resource, used
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.clock import Moment
 from hpad.engine import shadow, state
-from hpad.engine.history import Last, Memory, PendingRescale, Validity
+from hpad.engine.history import Memory, PendingRescale, Validity
 from hpad.engine.settle import Outcome
 from hpad.engine.state import Ending, Rescaling, Start
 from hpad.engine.turn import Answered, Reconcile, Write, turn
@@ -23,7 +23,6 @@ OUTCOMES = {
     Ending.UNSURE: Outcome((4,), error="timeout", unsure=True),
     Ending.KEPT: Outcome((4,), error="refused"),
 }
-LAST = Last(START, "scale web from 2 to 4")
 THEN = Validity("boot", 100.0, 15.0, 15.0)
 NOW = Validity("boot", 115.0, 15.0, 15.0)
 EARLIER = PendingRescale(1, 2, (), (), HorizontalPodAutoscalerStatus(desired_replicas=2))
@@ -94,10 +93,10 @@ def left(found: Rescaling, ending: Ending) -> tuple[Rescaling, Memory]:
         after = state.Left(before.memory, before.rescaling)
         return start(Rescaling.CLOSED, after.reported).rescaling, after.reported
     if ending is Ending.UNREACHABLE:
-        after = state.after(before, unreachable(), LAST, None)
+        after = state.after(before, unreachable(), None)
     else:  # the turn has begun its own rescale, which the stored state has as pending
         begun = msgspec.structs.replace(before, memory=state.begun(before, written(web())[0], 4))
-        after = state.after(begun, done(web(), OUTCOMES[ending]), LAST, None)
+        after = state.after(begun, done(web(), OUTCOMES[ending]), None)
     return after.rescaling, after.memory
 
 
@@ -120,7 +119,7 @@ def test_what_becomes_of_a_rescale(found: Rescaling, ending: Ending, after: Resc
 def test_the_status_closes_a_rescale_that_was_written_only(ending: Ending) -> None:
     before = start(Rescaling.CLOSED)
     begun = msgspec.structs.replace(before, memory=state.begun(before, written(web())[0], 4))
-    after = state.after(begun, done(web(), OUTCOMES[ending]), LAST, None)
+    after = state.after(begun, done(web(), OUTCOMES[ending]), None)
     assert (after.reported.pending is None) == (ending is not Ending.UNSURE)
 
 
@@ -152,7 +151,7 @@ def test_a_discarded_decision_leaves_its_recommendation_and_no_rescale_of_its_ow
 @pytest.mark.parametrize("gapped", [False, True])
 def test_a_turn_that_decides_leaves_a_whole_history(gapped: bool, ending: Ending) -> None:
     before = start(Rescaling.CLOSED, Memory(at=START, validity=THEN, loaded=gapped))
-    memory = state.after(before, done(web(), OUTCOMES[ending]), LAST, None).memory
+    memory = state.after(before, done(web(), OUTCOMES[ending]), None).memory
     assert (memory.loaded, memory.validity, memory.at) == (False, NOW, web().now)
     assert memory.last_count == (4 if ending is Ending.WRITTEN else 2)
     assert bool(memory.history.scale_ups) == (ending is Ending.WRITTEN and web().spec.behavior is not None)
@@ -165,7 +164,7 @@ def test_a_turn_without_a_scale_keeps_the_history_and_prolongs_a_whole_one(
     loaded: bool, complete: bool, whole: bool
 ) -> None:
     known = Memory(at=START, validity=THEN, loaded=loaded, complete=complete, last_count=3)
-    memory = state.after(start(Rescaling.CLOSED, known), unreachable(), LAST, None).memory
+    memory = state.after(start(Rescaling.CLOSED, known), unreachable(), None).memory
     kept = ("at", "history", "last_count", "loaded", "complete", "shadow")
     assert [getattr(memory, name) for name in kept] == [getattr(known, name) for name in kept]
     assert memory.validity == (THEN.prolonged(NOW) if whole else THEN)
@@ -174,18 +173,18 @@ def test_a_turn_without_a_scale_keeps_the_history_and_prolongs_a_whole_one(
 
 
 def test_without_a_memory_a_turn_without_a_scale_leaves_no_validity() -> None:
-    assert state.after(start(Rescaling.CLOSED, Memory()), unreachable(), LAST, None).memory.validity is None
+    assert state.after(start(Rescaling.CLOSED, Memory()), unreachable(), None).memory.validity is None
 
 
 def test_the_state_belongs_to_the_hpa_and_its_target() -> None:
     view, status = web(), HorizontalPodAutoscalerStatus(desired_replicas=4)
     for reconcile in (done(view, OUTCOMES[Ending.WRITTEN]), unreachable()):
-        memory = state.after(start(Rescaling.CLOSED), reconcile, LAST, status).memory
+        memory = state.after(start(Rescaling.CLOSED), reconcile, status).memory
         assert (memory.uid, memory.target) == (view.hpa.metadata.uid, view.spec.target_id)
-        assert (memory.last, memory.status) == (LAST, status)
+        assert memory.status == status
 
 
 def test_a_shadow_keeps_its_count_and_begins_no_rescale() -> None:
     reconcile = done(shadow.begun(web(), SHADOW, 2), None)
-    memory = state.after(start(Rescaling.CLOSED), reconcile, LAST, None).memory
+    memory = state.after(start(Rescaling.CLOSED), reconcile, None).memory
     assert (memory.shadow, memory.last_count, memory.pending) == (4, 2, None)

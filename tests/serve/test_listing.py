@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from support import api_world
 from support.api_world import QUEUE, World, hpa, scaled_up
-from support.engine import START, Workload, series
+from support.engine import Workload, series
 
 from hpad.api.metadata import Key
 from hpad.api.sample import AdapterError
 from hpad.engine.conditions import ABLE_TO_SCALE, COMPETING_WRITERS, FALLBACK_ACTIVE, SCALING_ACTIVE, SCALING_LIMITED
-from hpad.engine.history import Last, Memory
 
 BROKEN = AdapterError("the broker is down", blame="source")
 MANY = 2000
@@ -84,9 +83,11 @@ async def test_an_hpa_that_fails_in_part_is_failing(world: World) -> None:
 
 
 async def test_a_fallback_is_a_state_before_the_status_is_written(world: World) -> None:
+    work = Workload(QUEUE, replicas=2, annotations={"hpad.io/fallback": "replicas:4 after 0s"})
+    work.reconcile(BROKEN)
+    world.decided(work)
     world.source.put(hpa("web"))
-    world.store.put(Key("default", "web"), Memory(last=Last(at=START, text="", fallbacks=("queue",))))
-    assert await states(world) == ["fallback"]
+    assert await states(world) == ["failing", "fallback"]
 
 
 async def test_in_a_dry_run_all_hpas_say_so() -> None:
@@ -150,9 +151,9 @@ async def test_filters_and_orders(shop: World, query: str, names: list[str]) -> 
 
 async def test_the_last_decision_is_an_order(world: World) -> None:
     for second, name in enumerate(("one", "three", "two")):
-        world.source.put(hpa(name))
-        at = START.replace(second=59 - second)
-        world.store.put(Key("default", name), Memory(last=Last(at=at, text="")))
+        work = Workload(QUEUE, replicas=2)
+        work.reconcile(series(60), after=59 - second)
+        world.decided(work, name)
     world.source.put(hpa("never"))
     assert await world.names("hpas?sort=lastDecision") == ["never", "two", "three", "one"]
 

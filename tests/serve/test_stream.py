@@ -12,11 +12,12 @@ import pytest
 import structlog
 from support import api_world, http_server
 from support.api_world import QUEUE, World, scaled_up
-from support.engine import START, Workload, series
+from support.engine import Workload, series
 
+from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
 from hpad.daemon import process
-from hpad.engine.history import Last, Memory
+from hpad.engine.conditions import COMPETING_WRITERS, TRUE, Condition
 from hpad.serve import limits, stream
 from hpad.settings.model import Serving
 
@@ -162,9 +163,10 @@ async def test_without_clients_the_decisions_are_not_followed(world: World, monk
 @contextlib.asynccontextmanager
 async def idle_client(world: World) -> AsyncIterator[None]:
     """Opens a stream of the namespace `default`, whose events have 200 kB each, and reads nothing."""
-    text = "x" * 200_000
     world.decided(scaled_up())
-    world.store.put(Key("default", "web"), Memory(last=Last(at=START, text=text)))
+    noted = Condition(COMPETING_WRITERS, TRUE, message="x" * 200_000)
+    found = world.source.found[Key("default", "web")]
+    world.source.put(msgspec.structs.replace(found, status=HorizontalPodAutoscalerStatus(conditions=(noted,))))
     host, port = world.server.url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port), limit=1024)
     before = len(world.server.streams)
@@ -175,7 +177,7 @@ async def idle_client(world: World) -> AsyncIterator[None]:
 
 
 def change(world: World, count: int) -> None:
-    """Adds a decision of the HPA default/web that differs from the one before; its sentence stays."""
+    """Adds a decision of the HPA default/web that differs from the one before."""
     work = Workload(QUEUE, replicas=2)
     work.reconcile(series(20 + count % 2 * 60))
     assert work.done is not None

@@ -14,8 +14,7 @@ from hpad.api.metadata import Key
 from hpad.clock import SystemClock
 from hpad.election import owner
 from hpad.election.leader import KnownReplica
-from hpad.engine.history import Last, Memory
-from hpad.engine.settle import sentence
+from hpad.engine.history import Memory
 from hpad.engine.turn import Reconcile
 from hpad.records.history import DecisionHistory
 from hpad.records.recent import RecentReconciles
@@ -85,9 +84,8 @@ class World:
         metadata = {"name": name, "namespace": namespace, "annotations": dict(work.annotations or {})}
         made = msgspec.structs.replace(work.hpa, metadata=from_builtins({"metadata": metadata}).metadata, kind=kind)
         done = msgspec.structs.replace(work.done, view=msgspec.structs.replace(work.done.view, hpa=made))
-        text, failure = sentence(done.decision, done.outcome), done.settlement.error
         self.source.put(made)
-        self.store.put(made.key, Memory(last=Last(at=work.now, text=text, error=failure), shadow=work.shadow))
+        self.store.put(made.key, Memory(shadow=work.shadow))
         self.decisions.add(done)
         self.recent.note(done)
         return done

@@ -324,6 +324,8 @@ class Bench:
         self.metrics = Metrics(self.clock)
         self.store = store or InMemory()
         self.telemetry = telemetry or Telemetry()
+        span = HistoryLimits(span=timedelta(0))
+        self.decisions = decisions or DecisionHistory(limits=span, clock=self.clock)
         chosen = {"tunables": Tunables(downscale_stabilization=timedelta(0)), "patience": period * 0.6, **options}
         self.reconciler = Reconciler(
             options=Options(**chosen),
@@ -333,7 +335,7 @@ class Bench:
             store=self.store,
             telemetry=self.telemetry,
             keepers=keepers(
-                self.clock, self.telemetry, *(() if recorder is None else (recorder,)), decisions=decisions
+                self.clock, self.telemetry, *(() if recorder is None else (recorder,)), decisions=self.decisions
             ),
         )
         self.controller = Controller(

@@ -16,8 +16,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
 from hpad.api.metadata import Key
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import PodSample, PodValue, Query
-from hpad.engine.history import Last, Memory
-from hpad.engine.settle import sentence
+from hpad.engine.history import Memory
 from hpad.records.history import DecisionHistory
 from hpad.store.store import InMemory
 
@@ -139,16 +138,8 @@ class Fleet:
         done = member.workload.done
         assert done is not None
         self.log.add(done)
-        settled, outcome = done.settlement, done.outcome
-        withheld = None if outcome is None or outcome.withheld is None else done.decision.desired
-        last = Last(
-            at=now,
-            text=sentence(done.decision, outcome),
-            error=settled.error,
-            withheld=withheld,
-            fallbacks=tuple(each.metric.label for each in done.decision.proposals if each.fallback),
-        )
-        kept = Memory(status=settled.status, last=last, at=now, history=settled.history, shadow=member.workload.shadow)
+        settled = done.settlement
+        kept = Memory(status=settled.status, at=now, history=settled.history, shadow=member.workload.shadow)
         self.store.put(key, kept)
 
     def now(self, key: Key) -> None:

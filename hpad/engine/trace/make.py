@@ -19,7 +19,7 @@ from hpad.engine.deletion_costs import Spared
 from hpad.engine.examine import Clamp, Halt
 from hpad.engine.history import PastRecommendation, Rescale
 from hpad.engine.restrain import Restrained
-from hpad.engine.settle import Outcome, sentence
+from hpad.engine.settle import Outcome
 from hpad.engine.stage import BOUNDS, LAST_REPLICA, MAXIMUM, MINIMUM, POLICIES, limit_of
 from hpad.engine.trace.metrics import SourceOf, metrics
 from hpad.engine.trace.stages import rows
@@ -50,7 +50,7 @@ def _numbers(done: Reconcile, source_of: SourceOf | None, most_pods: int | None)
         name=view.key.name,
         kind=kind_of(view.key),
         time=view.now,
-        sentence=sentence(decision, done.outcome),
+        sentence=done.sentence,
         action=settlement.action,
         target=view.hpa.spec.scale_target_ref,
         replicas=trace.ReplicasTrace(

@@ -76,8 +76,8 @@ class Stage:
 
     def decision(self, name: str) -> tuple[object, str]:
         """Returns time and sentence of hpad's last decision, None and `""` before the first one."""
-        last = self._daemon.components.store.get(Key(NAMESPACE, name)).last
-        return (last.at, last.sentence) if last else (None, "")
+        last = self._daemon.components.decisions.last(Key(NAMESPACE, name))
+        return (last.view.now, last.sentence) if last else (None, "")
 
     def requests(self) -> int:
         """Returns the number of requests of hpad to the API server, without those of this class."""
