@@ -2,7 +2,7 @@
 
 import argparse
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
@@ -11,12 +11,11 @@ import msgspec
 from hpad.adapter import EXTERNAL, OBJECT, PODS, Adapter, AdapterError, HPAIdentity, PastPromQL, Query
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
-from hpad.api.selector import Selector
 from hpad.cli import metric_request, offline
 from hpad.cli.metric_request import MetricRequest
 from hpad.daemon import logs
 from hpad.engine.addresses import addresses
-from hpad.engine.spec import CompiledMetric, compiled_spec
+from hpad.engine.spec import compiled_spec
 from hpad.settings import Settings, SourceSettings
 from hpad.sources import manager, plugins
 
@@ -48,24 +47,19 @@ def read(
 
 
 async def own_queries(
-    settings: Settings,
-    hpas: Sequence[HorizontalPodAutoscaler],
-    make: plugins.Contexts,
-    window: timedelta,
-    selectors: Mapping[Key, Selector] | None = None,
+    settings: Settings, hpas: Sequence[HorizontalPodAutoscaler], make: plugins.Contexts, window: timedelta
 ) -> dict[Place, PastPromQL]:
     """Returns the PromQL of each metric that a source of the settings answers, or why there is none.
 
-    Metrics of no configured source are left out. Rates are over `window`, unless a query has its own. `selectors`
-    select the pods of targets, which Pods metrics need. Reads no value: only a source whose rules have to look for the
-    names of series asks its server for these.
+    Metrics of no configured source are left out. Rates are over `window`, unless a query has its own. Reads no value:
+    only a source whose rules have to look for the names of series asks its server for these.
     """
     if not settings.sources:
         return {}
     asked: dict[str, list[_Asked]] = {}
     async with offline.gatherer(settings, make) as gatherer:
         for hpa in hpas:
-            for each in _asked(gatherer, settings, hpa, selectors or {}):
+            for each in _asked(gatherer, settings, hpa):
                 asked.setdefault(each.request.source.name, []).append(each)
     found: dict[Place, PastPromQL] = {}
     for each_source in asked.values():
@@ -81,23 +75,13 @@ class _Asked(NamedTuple):
     problem: str = ""
 
 
-def _asked(
-    gatherer: manager.Gatherer,
-    settings: Settings,
-    hpa: HorizontalPodAutoscaler,
-    selectors: Mapping[Key, Selector],
-) -> list[_Asked]:
+def _asked(gatherer: manager.Gatherer, settings: Settings, hpa: HorizontalPodAutoscaler) -> Iterator[_Asked]:
     metrics = compiled_spec(hpa).metrics
-    made = (
-        _one(gatherer, settings, (hpa.key, address), _query(metric, selectors.get(hpa.key)), hpa)
-        for address, metric in zip(addresses(metrics), metrics, strict=True)
-        if metric.type in (EXTERNAL, OBJECT, PODS) and metric.error is None
-    )
-    return [each for each in made if each is not None]
-
-
-def _query(metric: CompiledMetric, pods: Selector | None) -> Query:
-    return msgspec.structs.replace(metric.query, pods=pods) if metric.of_pods else metric.query
+    for address, metric in zip(addresses(metrics), metrics, strict=True):
+        if metric.type in (EXTERNAL, OBJECT, PODS) and metric.error is None:
+            one = _one(gatherer, settings, (hpa.key, address), metric.query, hpa)
+            if one is not None:
+                yield one
 
 
 def _one(
@@ -115,7 +99,7 @@ def _one(
         handed = gatherer.handed(query)
     except AdapterError as error:
         problem = error.message
-    if query.type == PODS and query.pods is None:
+    if query.type == PODS:
         problem = _NO_SELECTOR
     return _Asked(place, MetricRequest(source, query, HPAIdentity.of(hpa), handed), problem)
 

@@ -1,4 +1,4 @@
-"""The PromQL of the past of metrics, from the sources of the settings: routes, selectors, and what fails."""
+"""The PromQL of the past of metrics, from the sources of the settings: routes, labels, and what fails."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ from hpad import settings
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, PastPromQL, Query
 from hpad.api.hpa import HorizontalPodAutoscaler, OwnQuery, defaulted, from_builtins
 from hpad.api.metadata import Key
-from hpad.api.selector import parse
 from hpad.cli.own_queries import own_queries
 from hpad.clock import SystemClock
 from hpad.sources import plugins
@@ -38,16 +37,14 @@ def hpa(*metrics: dict[str, Any], namespace: str = "shop", name: str = "web", **
     return defaulted(from_builtins({"metadata": metadata, "spec": spec}))
 
 
-def asked(folder: Path, text: str, *hpas: HorizontalPodAutoscaler, **selectors: str) -> dict[str, PastPromQL]:
+def asked(folder: Path, text: str, *hpas: HorizontalPodAutoscaler) -> dict[str, PastPromQL]:
     """Returns the answers by HPA and address, as text."""
     file = folder / "hpad.yaml"
     file.write_text(text)
-    by_key = {Key.parse(key.replace("__", "/")): parse(selector) for key, selector in selectors.items()}
-
     given = settings.load(file, {}, {})
 
     async def run() -> dict[tuple[Key, str], PastPromQL]:
-        return await own_queries(given, hpas, plugins.Contexts(SystemClock()), WINDOW, by_key)
+        return await own_queries(given, hpas, plugins.Contexts(SystemClock()), WINDOW)
 
     return {f"{key} {address}": found for (key, address), found in asyncio.run(run()).items()}
 
@@ -85,13 +82,11 @@ def test_two_metrics_of_one_name_have_their_own(tmp_path: Path) -> None:
     assert ['queue="a"' in each.values for each in found.values()] == [True, False]
 
 
-def test_pods_need_the_selector_of_the_target(tmp_path: Path) -> None:
+def test_pods_have_no_query_because_their_labels_are_unknown(tmp_path: Path) -> None:
     (unknown,) = asked(tmp_path, PROMETHEUS, hpa(of_pods("busy"))).values()
     assert unknown == PastPromQL(
         problem="the labels of the pods of its target are not known: write its PromQL into the series file"
     )
-    (found,) = asked(tmp_path, PROMETHEUS, hpa(of_pods("busy")), shop__web="app=front").values()
-    assert found.values == 'avg(sum(busy{label_app="front"}) by (pod))'
 
 
 def test_resources_and_metrics_of_no_source_are_left_out(tmp_path: Path) -> None:
