@@ -1,13 +1,11 @@
-"""GETs over a connection of http.client, limited in time and bytes, and what a running hpad answers about one HPA."""
+"""GETs over a connection of http.client, limited in bytes, and what a running hpad answers about one HPA."""
 
 import contextlib
 import difflib
 import functools
 import http.client
 import json
-import socket
 import sys
-import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
@@ -64,49 +62,19 @@ class Answer(NamedTuple):
 def fetch(connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str], seconds: float) -> Answer:
     """Sends a GET, reads the answer, and closes the connection.
 
-    Raises OSError (TimeoutError after `seconds` without a byte, and after twice as many for the whole answer),
-    http.client.HTTPException, and ValueError if the body is longer than MAX_BYTES. Follows no redirect, so a token in
-    `headers` reaches no other server.
+    Raises OSError (TimeoutError after `seconds` without a byte), http.client.HTTPException, and ValueError if the body
+    is longer than MAX_BYTES. Follows no redirect, so a token in `headers` reaches no other server.
     """
     body = bytearray()
     connection.timeout = seconds
     with contextlib.closing(connection):
-        connection.connect()
-        with _ended_after(2 * seconds, connection.sock):
-            connection.request("GET", path, headers=dict(headers))
-            response = connection.getresponse()
-            while chunk := response.read1(_CHUNK):
-                body += chunk
-                if len(body) > MAX_BYTES:
-                    raise ValueError(f"the answer is longer than {MAX_BYTES} bytes")
+        connection.request("GET", path, headers=dict(headers))
+        response = connection.getresponse()
+        while chunk := response.read1(_CHUNK):
+            body += chunk
+            if len(body) > MAX_BYTES:
+                raise ValueError(f"the answer is longer than {MAX_BYTES} bytes")
         return Answer(response.status, response.reason, bytes(body))
-
-
-@contextlib.contextmanager
-def _ended_after(seconds: float, connected: socket.socket) -> Iterator[None]:
-    """Ends a connection after so long, and raises TimeoutError then.
-
-    The timeout of a socket counts from its last byte: a head, or 100 (Continue) again and again, has no end.
-    """
-    late = threading.Event()
-
-    def end() -> None:
-        late.set()
-        with contextlib.suppress(OSError):
-            socket.socket.shutdown(connected, socket.SHUT_RDWR)
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    except (OSError, ValueError, http.client.HTTPException):
-        if not late.is_set():
-            raise
-    finally:
-        timer.cancel()
-    if late.is_set():
-        raise TimeoutError("timed out")
 
 
 Json = dict[str, Any]

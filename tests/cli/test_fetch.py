@@ -1,11 +1,9 @@
-"""Reading JSON from hpad: errors of its API, limits of bytes and time."""
+"""Reading JSON from hpad: errors of its API, and a limit of bytes."""
 
-import contextlib
 import http.client
 import http.server
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -84,35 +82,3 @@ def test_an_answer_without_end_is_refused(serve, monkeypatch) -> None:
     url = serve(answering(200, b"1" * 200_000))
     with pytest.raises(ValueError, match="longer than 100000 bytes"):
         fetch.fetch(http.client.HTTPConnection(url.removeprefix("http://")), "/", {}, 60.0)
-
-
-HEAD = b"HTTP/1.1 200 OK\r\n"
-
-
-@pytest.mark.parametrize(
-    ("begin", "drop"),
-    [
-        (b"HTTP/1.0 200 OK\r\n\r\n", b"1"),
-        (HEAD + b"Content-Length: 9999999\r\nConnection: close\r\n\r\n", b"1"),
-        (HEAD + b"A: ", b"b"),
-        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0", b"0"),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"a: b\r\n"),
-    ],
-)
-def test_an_answer_that_arrives_in_drops_is_given_up(serve, begin: bytes, drop: bytes) -> None:
-    ended = threading.Event()
-
-    def drip(request: Handler) -> None:
-        request.close_connection = True
-        with contextlib.suppress(ConnectionError):
-            request.wfile.write(begin)
-            while True:  # each byte is in time for the socket's own timeout
-                request.wfile.write(drop)
-                time.sleep(0.02)
-        ended.set()
-
-    url = serve(drip)
-    with pytest.raises(TimeoutError):
-        fetch.fetch(http.client.HTTPConnection(url.removeprefix("http://")), "/", {}, 0.25)
-    assert ended.wait(60)
