@@ -63,14 +63,8 @@ _RETIRED_FLAGS: Final = {
     f"{_PREFIX}downscale-stabilization-window": (
         f"is the name in the documentation of Kubernetes 1.12: write {_PREFIX}downscale-stabilization"
     ),
-    **dict.fromkeys(
-        ("--set", "--until-different", "--trace"),
-        "was removed from `hpad replay`: use `hpad backtest MANIFEST --recording FILE --set PATH=VALUE`, which models "
-        "what the other count would have measured",
-    ),
-    **dict.fromkeys(("--cert", "--key"), "was removed: hpad admits bearer tokens; use --token-file"),
 }
-"""Flags of earlier versions of kube-controller-manager and of hpad: what became of each, and what to write instead.
+"""Flags of earlier versions of kube-controller-manager: what became of each, and what to write instead.
 
 Source: kubernetes/kubernetes pull requests 90368 (1.19) and 124948 (1.31); CHANGELOG-1.12.
 """

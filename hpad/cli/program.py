@@ -21,12 +21,6 @@ _BROKEN_PIPE: Final = 141  # SIGPIPE
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 """What Python makes of bytes in arguments that are not UTF-8."""
 _EXAMPLES: Final = "examples:"
-_REMOVED: Final = {
-    ("hpad sources", "history"): "was removed: paste the query that `hpad sources test` shows into Prometheus",
-}
-"""Subcommands of earlier builds, by the command, and what to use instead."""
-
-
 _YOUNG: Final = 20_000
 """New objects, less those that were freed, between two searches among the new ones.
 
@@ -114,8 +108,6 @@ class CommandParser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
-        if (self.prog, value) in _REMOVED:
-            raise argparse.ArgumentError(action, f"{value} {_REMOVED[self.prog, value]}")
         known = [str(each) for each in action.choices]
         near = nearest(str(value), known)
         raise argparse.ArgumentError(action, f"{shown(str(value))} is none of {', '.join(known)}{near}")

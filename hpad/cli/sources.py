@@ -59,7 +59,6 @@ def add_parser(commands: Any) -> None:
         description="Show the state of the metric sources of a running hpad, or read one metric.",
         epilog=_EPILOG,
     )
-    parser.add_argument("--config", type=_removed, help=argparse.SUPPRESS)
     client.add_arguments(parser)
     output.add_format(parser)
     parser.set_defaults(run=run)
@@ -67,10 +66,6 @@ def add_parser(commands: Any) -> None:
     test = actions.add_parser("test", help="read one metric of a source", description=_TEST, epilog=_TEST_EPILOG)
     metric_request.add_arguments(test)
     test.set_defaults(run=run_test)
-
-
-def _removed(text: str) -> str:
-    raise argparse.ArgumentTypeError("was removed: `hpad check FILE` checks a configuration, `hpad doctor` its sources")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -48,14 +48,6 @@ async def test_the_authority_of_the_server(tmp_path: Path, capsys: pytest.Captur
     assert "name its authorities with --cacert" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("flag", ["--cert", "--key"])
-async def test_flags_of_client_certificates_are_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        await sources(f"{flag}=me.pem")
-    assert ended.value.code == 2
-    assert f"hpad sources: {flag} was removed: hpad admits bearer tokens; use --token-file\n" in capsys.readouterr().err
-
-
 async def test_the_environment_of_a_server_with_tls_implies_https(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

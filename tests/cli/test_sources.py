@@ -97,18 +97,6 @@ def test_without_a_running_hpad_one_line_is_printed(capsys):
     assert "no hpad answers on" in capsys.readouterr().err
 
 
-def test_a_configuration_is_checked_elsewhere(numbers, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(["sources", "--config", numbers])
-    assert "`hpad check FILE` checks a configuration" in capsys.readouterr().err
-
-
-def test_the_removed_history_says_what_to_use(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(["sources", "history", "prom", "depth", "--since", "1h"])
-    assert "history was removed: paste the query that `hpad sources test` shows" in capsys.readouterr().err
-
-
 def test_a_metric_is_shown_as_an_hpa_would_see_it(numbers, capsys):
     assert main(["sources", "test", "--config", numbers, "mine", "depth"]) == 0
     shown = capsys.readouterr().out
