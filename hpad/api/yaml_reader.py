@@ -168,6 +168,7 @@ for _name, _pattern, _first in _SCALARS:
     for _each in (Loader, Dumper):
         _each.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_pattern})\Z"), list(_first))
 Dumper.add_implicit_resolver(f"{_TAG}bool", re.compile(r"[yYnN]\Z"), list("yYnN"))
+Dumper.add_multi_representer(dict, Dumper.represent_dict)
 
 
 def documents(text: str) -> Iterator[tuple[yaml.Node, tuple[Problem, ...], Any]]:

@@ -67,11 +67,14 @@ class Direct:
             answer = fetch(self._connection(), path, headers, _SECONDS)
             if answer.status != 200:
                 raise _refusal(what, answer)
-            return answer.json()
+            found = answer.json(what)
         except OSError as error:
             raise Failure(f"no hpad answers on {what}: {reason(error)}{self.advice and '; '}{self.advice}") from None
         except (ValueError, RecursionError, http.client.HTTPException):
             raise Failure(f"{what} did not answer with JSON: {_OTHER}") from None
+        if not isinstance(found, dict):
+            raise Failure(f"{what} did not answer with a JSON object: {_OTHER}")
+        return found
 
     def _connection(self) -> http.client.HTTPConnection:
         # http.client uses no proxy of the environment and follows no redirect, either of which would see the token.

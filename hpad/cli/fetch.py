@@ -18,6 +18,7 @@ from hpad.cli.output import Failure, WrongUse
 MAX_BYTES: Final = 64 * 2**20
 """More than 10,000 HPAs with their traces take."""
 _CHUNK: Final = 2**16
+_ANOTHER: Final = "that is no hpad, or one of another version"
 
 
 class HpadReader(Protocol):
@@ -37,6 +38,17 @@ class Refusal(Failure):
         self.error = error
 
 
+class _Members(dict[str, Any]):
+    """An object in an answer. Raises Failure for a member that it lacks: all that hpad promises are there."""
+
+    def __init__(self, members: Mapping[str, Any], source: str) -> None:
+        super().__init__(members)
+        self._source = source
+
+    def __missing__(self, name: str) -> Any:
+        raise Failure(f'{self._source} answered without "{name}": {_ANOTHER}')
+
+
 class Answer(NamedTuple):
     """An answer of an HTTP server."""
 
@@ -44,9 +56,9 @@ class Answer(NamedTuple):
     reason: str
     body: bytes
 
-    def json(self) -> Any:
-        """Returns the decoded body; raises ValueError if it is not JSON."""
-        return json.loads(self.body)
+    def json(self, source: str = "the server") -> Any:
+        """Returns the decoded body; raises ValueError if it is not JSON. `source` names the server in messages."""
+        return json.loads(self.body, object_hook=lambda members: _Members(members, source))
 
     @property
     def error(self) -> str:
@@ -99,6 +111,16 @@ def summaries(reader: HpadReader, **filters: str | None) -> Iterator[Json]:
     """Yields the HPAs that match the filters (namespace, search, selector), sorted by namespace and name."""
     query = {name: value for name, value in filters.items() if value}
     return pages(lambda asked: reader.get(f"/api/v1/hpas?{urllib.parse.urlencode(asked)}"), query)
+
+
+def converted(answer: Any, to: type[T]) -> T:
+    """Returns a part of an answer as a type of this version of hpad; raises Failure if it is of another one."""
+    import msgspec  # imported late: without it, `kubectl hpad status` starts faster
+
+    try:
+        return msgspec.convert(answer, to)
+    except msgspec.ValidationError as error:
+        raise Failure(f"the answer cannot be read ({error}): {_ANOTHER}") from None
 
 
 def looks(look: Callable[[], T], tell: Callable[[str], None]) -> Iterator[T]:
@@ -180,9 +202,10 @@ class Hpa(NamedTuple):
         if found.get("trace") is not None:
             return found
         try:
-            return found | self.get("/decision")
+            found.update(self.get("/decision"))
         except Failure:
             raise Failure(self._undecided(found)) from None
+        return found
 
     def entries(self, most: int, since: str | None = None) -> list[Json]:
         """Returns up to `most` past decisions, the newest first, those of `since` (RFC 3339) and later."""

@@ -1,6 +1,7 @@
 """`hpad sources` with servers that use TLS and authenticate clients."""
 
 import asyncio
+import contextlib
 import socket
 import threading
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import trustme
 from aiohttp import web
 from support import http_server
+from support.raw_http import RawServer
 
 from hpad.cli import main
 from hpad.serve.server import Server
@@ -149,6 +151,41 @@ def test_a_server_that_does_not_use_http(capsys: pytest.CaptureFixture[str]) -> 
         assert main(["sources", "--address", f"127.0.0.1:{port}"]) == 1
         greeter.join()
     assert "did not answer with JSON: does hpad listen there?" in capsys.readouterr().err
+
+
+def server_of(answer: str) -> contextlib.AbstractAsyncContextManager[RawServer]:
+    """Returns a server that answers each request with this text."""
+    return RawServer(f"HTTP/1.1 200 OK\r\nContent-Length: {len(answer)}\r\n\r\n{answer}".encode()).serving()
+
+
+async def test_an_answer_is_printed_as_yaml(capsys: pytest.CaptureFixture[str]) -> None:
+    async with server_of('{"sentence": "3 replicas", "trace": {"pods": [{"ready": true}]}}') as server:
+        arguments = ["explain", "web", "-o", "yaml", "--address", f"127.0.0.1:{server.port}"]
+        assert await asyncio.to_thread(main, arguments) == 0
+    assert capsys.readouterr().out == "sentence: 3 replicas\ntrace:\n  pods:\n  - ready: true\n"
+
+
+@pytest.mark.parametrize("command", ["explain web", "explain web --last=3", "shadow-report", "sources"])
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ('{"status": "success", "data": []}', "that is no hpad, or one of another version"),
+        ('{"items": [{}]}', "that is no hpad, or one of another version"),
+        ("[]", "did not answer with a JSON object: does hpad listen there?"),
+        ("null", "did not answer with a JSON object: does hpad listen there?"),
+        ("<html>", "did not answer with JSON: does hpad listen there?"),
+    ],
+)
+async def test_the_json_of_another_server_is_named_in_one_line(
+    command: str, answer: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with server_of(answer) as server:
+        assert await asyncio.to_thread(main, [*command.split(), "--address", f"127.0.0.1:{server.port}"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"hpad: {server.url}/api/v1/")
+    assert err.endswith(f"{says}\n")
+    assert err.count("\n") == 1
 
 
 def test_run_reports_a_port_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,6 +39,7 @@ class Answers:
 
 def detail(made: Trace) -> Json:
     return {
+        "sentence": "as its metrics ask",
         "trace": json.loads(msgspec.json.encode(made)),
         "outlook": [{"text": "5 -> 2 once the window frees", "kind": "step"}],
     }
@@ -71,6 +72,17 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 
 Run = Callable[..., int]
 Capture = pytest.CaptureFixture[str]
+
+
+def test_a_trace_of_another_version_of_hpad(run: Run, held: Workload, capsys: Capture) -> None:
+    found = detail(held.trace)
+    del found["trace"]["time"]
+    assert run(Answers({HPA: found}), "web") == 1
+    assert capsys.readouterr() == (
+        "",
+        "hpad: the answer cannot be read (Object missing required field `time`): that is no hpad, or one of another "
+        "version\n",
+    )
 
 
 def test_the_last_decision_and_what_comes_next(run: Run, held: Workload, capsys: Capture) -> None:

@@ -31,7 +31,7 @@ def tokens() -> Iterator[tuple[int, list[str | None]]]:
             seen.append(self.headers.get("Authorization"))
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(b'"%s"' % self.path.encode())
+            self.wfile.write(b'{"path": "%s"}' % self.path.encode())
 
         def log_message(self, *args: object) -> None:
             """Nothing."""
@@ -62,7 +62,7 @@ def test_kubectl_is_started_once_at_the_first_request(forward, tokens: Any, tmp_
     port, seen = tokens
     reader = forward(f'echo "$@" >> started; echo "Forwarding from 127.0.0.1:{port} -> 8473"; exec sleep 600')
     assert not (tmp_path / "started").exists()
-    assert [reader.get("/a"), reader.get("/b?c=d")] == ["/a", "/b?c=d"]
+    assert [reader.get("/a"), reader.get("/b?c=d")] == [{"path": "/a"}, {"path": "/b?c=d"}]
     expected = "port-forward --address=127.0.0.1 --namespace=hpad pod/a :8473\n"
     assert (tmp_path / "started").read_text() == expected
     assert seen == ["Bearer secret", "Bearer secret"]
