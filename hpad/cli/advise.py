@@ -158,6 +158,8 @@ def _check(args: argparse.Namespace, settings: Settings) -> int:
     except (Failure, HistoryError, RecordingError, FleetError) as error:
         print(f"hpad: cannot be judged: {error}", file=sys.stderr)
         return advise_check.UNKNOWN
+    for note in source.notes:
+        print(f"hpad: {note}", file=sys.stderr)
     if args.output == "json":
         output.print_value(advise_check.as_json(found, span, args.price), "json")
     else:

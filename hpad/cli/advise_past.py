@@ -28,8 +28,8 @@ class LookedAt(NamedTuple):
 class PastSource(NamedTuple):
     """The pasts of all HPAs, read one after the other, and what is known before.
 
-    `name` is where they are from, `size` their number, None if it is not known. Reading raises HistoryError or
-    RecordingError.
+    `name` is where they are from, `size` their number, None if it is not known. `notes` say what is left out; reading
+    the pasts may add some. Reading raises HistoryError or RecordingError.
     """
 
     name: str
@@ -147,9 +147,13 @@ def _recorded(args: argparse.Namespace, span: LookedAt, only: Collection[Key] | 
     def wanted(key: Key) -> bool:
         return (only is None or key in only) and advise_hpas.is_wanted(key, args.namespace, asked)
 
-    pasts = own_history.recorded_pasts(args.recording, span.begin, span.end, args.step, wanted)
+    notes: list[str] = []
+    pasts = own_history.recorded_pasts(
+        args.recording, span.begin, span.end, args.step, wanted, lambda text: notes.append(f"left out: {text}")
+    )
     first = next(pasts, None)
     if first is None:
         text = f"has no reconciles of such an HPA since {span.begin:%Y-%m-%d %H:%MZ}"
-        raise Failure(f"{args.recording}: {text}, or they span less than two steps (--step {words.span(args.step)})")
-    return PastSource(args.recording, itertools.chain([first], pasts))
+        text += f", or they span less than two steps (--step {words.span(args.step)})"
+        raise Failure("; ".join((f"{args.recording}: {text}", *notes[:1])))
+    return PastSource(args.recording, itertools.chain([first], pasts), notes=notes)

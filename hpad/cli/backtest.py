@@ -231,6 +231,10 @@ def _progress(column: str, done: int, of: int) -> None:
     print(f"{column}: part {done} of {of}", end=end, file=sys.stderr, flush=True)
 
 
+def _say_left_out(text: str) -> None:
+    print(f"hpad: left out: {text}", file=sys.stderr)
+
+
 def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> tuple[list[Result], int]:
     """Returns the results, and the number of reconciles that were left out (`RecordedBacktest.repeated`)."""
     if args.queue:
@@ -241,7 +245,7 @@ def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> tuple[l
     begin, end = _moment(args.begin, "--from"), _moment(args.end, "--to")
     runs = [RecordedBacktest(case.name, case.hpa, frozenset(args.shared)) for case in cases]
     key, found, others = cases[0].hpa.key, 0, dict[str, None]()
-    for place, value in replay.read(args.recording):
+    for place, value in replay.read(args.recording, _say_left_out):
         try:
             scenario = decode_scenario(value)
             others[str(scenario.hpa.key)] = None
@@ -261,7 +265,7 @@ def _recorded_metrics(args: argparse.Namespace, hpa: HorizontalPodAutoscaler) ->
     if args.report is None:
         return ()
     begin, end = _moment(args.begin, "--from"), _moment(args.end, "--to")
-    pasts = recorded_pasts(args.recording, begin, end, wanted=lambda key: key == hpa.key)
+    pasts = recorded_pasts(args.recording, begin, end, wanted=lambda key: key == hpa.key, left_out=lambda text: None)
     return next((metric_charts(hpa, past.load) for past in pasts), ())
 
 

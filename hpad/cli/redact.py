@@ -1,14 +1,16 @@
 """`hpad redact`: a copy of a recording without names."""
 
 import argparse
+import functools
 import itertools
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from hpad.cli.output import Failure, WrongUse
-from hpad.cli.replay import Selection, add_hpa
+from hpad.cli.replay import Located, Selection, add_hpa
 from hpad.records import replay, writer
 from hpad.records.format import RecordingError
 from hpad.records.redact import Redaction
@@ -54,13 +56,13 @@ def _run(args: argparse.Namespace) -> None:
     if "-" in args.files:
         raise WrongUse("FILE: standard input cannot be read twice: name a file")
     redaction = Redaction()
-    for place, scenario in _scenarios(args):
+    for place, scenario in _scenarios(args, _say_left_out):
         try:
             redaction.collect(scenario)
         except RecordingError as error:
             raise RecordingError(f"{place}: {error}") from error
     lines = []
-    for number, (place, scenario) in enumerate(_scenarios(args), start=1):
+    for number, (place, scenario) in enumerate(_scenarios(args, lambda text: None), start=1):
         try:
             redacted = redaction.redact(scenario, f"scenario-{number}")
             lines.append((json.dumps(redacted, separators=(",", ":")) + "\n").encode())
@@ -72,5 +74,10 @@ def _run(args: argparse.Namespace) -> None:
     print(f"{args.output}: scenarios {len(lines)}, names replaced {len(redaction.names)}")
 
 
-def _scenarios(args: argparse.Namespace) -> Any:
-    return Selection(args.hpa).scenarios(itertools.chain.from_iterable(map(replay.read, args.files)))
+def _say_left_out(text: str) -> None:
+    print(f"hpad redact: left out: {text}", file=sys.stderr)
+
+
+def _scenarios(args: argparse.Namespace, left_out: replay.LeftOut) -> Iterator[Located]:
+    read = functools.partial(replay.read, left_out=left_out)
+    return Selection(args.hpa).scenarios(itertools.chain.from_iterable(map(read, args.files)))

@@ -45,7 +45,7 @@ A TIME is {moments.FORMS}.
 Times in the output are UTC.
 
 exit status: 0 success, 1 a step differs from its expectation (--check), 2 wrong use, or a file cannot be read or
-replayed"""
+replayed in whole"""
 
 
 Located = tuple[str, dict[str, Any]]
@@ -175,8 +175,14 @@ def _run(args: argparse.Namespace) -> int:
     """Replays as the arguments say. Raises RecordingError, and Failure for wrong use."""
     if args.verbose and not args.explain:
         raise WrongUse("-v needs --explain")
-    selection = Selection.of(args)
-    scenarios = selection.scenarios(itertools.chain.from_iterable(map(replay.read, args.files)))
+    selection, left_out = Selection.of(args), list[str]()
+
+    def leave_out(text: str) -> None:
+        left_out.append(text)
+        print(f"hpad replay: left out: {text}", file=sys.stderr)
+
+    read = functools.partial(replay.read, left_out=leave_out)
+    scenarios = selection.scenarios(itertools.chain.from_iterable(map(read, args.files)))
     print_all: Callable[[Iterable[Located], Selection], int]
     if args.verbose:
         print_all = functools.partial(_explain_in_full, color=args.color)
@@ -184,7 +190,7 @@ def _run(args: argparse.Namespace) -> int:
         print_all = _explain if args.explain else _check if args.check else _print
     status = print_all(scenarios, selection)
     selection.check()
-    return status
+    return 2 if left_out else status
 
 
 def _print(scenarios: Iterable[Located], selection: Selection) -> int:

@@ -1,5 +1,6 @@
 """Replays scenarios: reads recordings and runs the engine on the inputs of each step, without a cluster."""
 
+import contextlib
 import gzip
 import io
 import itertools
@@ -8,10 +9,9 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NoReturn
 
 import msgspec
 
@@ -30,6 +30,9 @@ ATTEMPTS: Final = 5
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _LONGEST: Final = 1 << 25
 """Characters of a line: a scenario with 50,000 pods has some 12 million. A file of 2 MB may hold gigabytes by gzip."""
+_STEPS: Final = '"steps":['
+"""How the writer begins the steps, the last field of a scenario."""
+_DECODER: Final = json.JSONDecoder()
 _SUFFIXES: Final = (".jsonl", ".jsonl.gz")
 _LATEST: Final = datetime(9700, 1, 1, tzinfo=UTC)
 """Later times are refused: a duration (`hpad.api.duration`: 292 years) may lead from them beyond the year 9999."""
@@ -101,17 +104,35 @@ def steps(scenario: Scenario) -> Iterator[tuple[Step, Reconcile]]:
         yield step, done
 
 
-def read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+LeftOut = Callable[[str], None]
+"""Takes what is left out of a recording, such as the rest of a line that a full disk has cut, and why."""
+
+
+def refuse(left_out: str) -> NoReturn:
+    """Refuses a recording of which something would be left out. Raises RecordingError."""
+    raise RecordingError(left_out)
+
+
+def read(name: str, left_out: LeftOut = refuse) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the scenarios of a .jsonl or .jsonl.gz file, of all such files of a folder, or of standard input ("-").
 
-    Each comes with its file and line for messages. Raises RecordingError for a file that cannot be read or has no
-    scenario, for a folder without such files, and for a line that is not a JSON object.
+    Each comes with its file and line for messages. At the end, `left_out` is called with each file that cannot be read
+    or has no scenario, and each line that is not a JSON object; of a line that hpad has begun and not ended, the whole
+    steps are read. Raises RecordingError for a folder without such files, and if no scenario can be read.
     """
-    if name == "-":
-        yield from _read(name)
-        return
+    problems = []
+    empty = True
     for file in files(name):
-        yield from _read(str(file))
+        for place, found in _read(str(file)):
+            if isinstance(found, RecordingError):
+                problems.append(f"{place}: {found}")
+            else:
+                empty = False
+                yield place, found
+    if empty:
+        raise RecordingError(problems[0])
+    for problem in problems:
+        left_out(problem)
 
 
 def files(name: str) -> list[Path]:
@@ -133,7 +154,8 @@ def _in_order(path: Path) -> tuple[str, int, str]:
     return begin, int(number or 0), end
 
 
-def _read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read(name: str) -> Iterator[tuple[str, dict[str, Any] | RecordingError]]:
+    """Yields scenarios, and what cannot be read, with the place of each; one of both at least."""
     shown = "standard input" if name == "-" else name
     empty = True
     try:
@@ -144,18 +166,20 @@ def _read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 if not line:
                     break
                 if len(line) > _LONGEST:
-                    raise RecordingError(f"{place}: has more than {_LONGEST:,} characters, too many for a scenario")
+                    yield place, RecordingError(f"has more than {_LONGEST:,} characters, too many for a scenario")
+                    return
                 if line.strip():
                     empty = False
-                    yield place, _parsed(line, place)
+                    yield from _parsed(line, place)
     except UnicodeDecodeError as error:
-        raise RecordingError(f"{shown}: not a recording: byte {error.object[error.start]:#04x} is not UTF-8") from error
+        yield shown, RecordingError(f"not a recording: byte {error.object[error.start]:#04x} is not UTF-8")
     except OSError as error:
-        raise RecordingError(f"{shown}: cannot be read: {error.strerror or error}") from error
+        yield shown, RecordingError(f"cannot be read: {error.strerror or error}")
     except (EOFError, zlib.error) as error:
-        raise RecordingError(f"{shown}: {error}") from error
-    if empty:
-        raise RecordingError(f"{shown}: has no scenario")
+        yield shown, RecordingError(str(error))
+    else:
+        if empty:
+            yield shown, RecordingError("has no scenario")
 
 
 def _modelled(shadow: Shadow | None) -> Shadow | None:
@@ -234,7 +258,7 @@ def _conflict_message(target: CrossVersionObjectReference) -> str:
     )
 
 
-@contextmanager
+@contextlib.contextmanager
 def _lines(name: str) -> Iterator[IO[str]]:
     """Opens a file as text, decompressed if it begins like gzip, whatever its name."""
     if name == "-":
@@ -246,12 +270,37 @@ def _lines(name: str) -> Iterator[IO[str]]:
             yield text
 
 
-def _parsed(line: str, place: str) -> dict[str, Any]:
+def _parsed(line: str, place: str) -> Iterator[tuple[str, dict[str, Any] | RecordingError]]:
+    """Yields the scenario of a line, or why it has none; both for a line that is cut after a whole step."""
     try:
         value = json.loads(line)
         refuse_halves(value, line)
     except (ValueError, RecursionError) as error:
-        raise RecordingError(f"{place}: not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise RecordingError(f"{place}: a scenario is a JSON object, not {type(value).__name__}")
-    return value
+        begun = _begun(line)
+        if begun is not None:
+            yield place, begun
+            place += f" after {len(begun['steps'])} whole steps"
+        yield place, RecordingError(f"not JSON: {error}")
+        return
+    if isinstance(value, dict):
+        yield place, value
+    else:
+        yield place, RecordingError(f"a scenario is a JSON object, not {type(value).__name__}")
+
+
+def _begun(line: str) -> dict[str, Any] | None:
+    """Returns the whole steps of a scenario whose line was cut, as by a full disk; None if there are none."""
+    head, _, rest = line.partition(_STEPS)
+    steps: list[Any] = []
+    end = 0
+    try:
+        scenario: dict[str, Any] = json.loads(f"{head}{_STEPS}]}}")
+        with contextlib.suppress(ValueError):
+            while not steps or rest[end : end + 1] == ",":
+                step, end = _DECODER.raw_decode(rest, end + bool(steps))
+                steps.append(step)
+        scenario["steps"] = steps
+        refuse_halves(scenario, line)
+    except (ValueError, RecursionError):
+        return None
+    return scenario if steps else None

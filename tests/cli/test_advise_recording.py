@@ -62,3 +62,13 @@ def test_a_file_that_is_no_recording(tmp_path: Path) -> None:
     status, _, err = advised(tmp_path)
     assert status == 1
     assert "x.jsonl, line 1: " in err
+
+
+def test_a_file_that_cannot_be_read_is_a_note(folder: Path) -> None:
+    (folder / writer.file_name("shop", "api", "20260101T120000Z")).write_text("")
+    note = f"left out: {folder}/shop.api.20260101T120000Z.jsonl: has no scenario"
+    status, out, _ = advised(folder, "-o", "json")
+    assert (status, json.loads(out)["notes"]) == (0, [note])
+    status, _, err = advised(folder, "api")
+    assert status == 1
+    assert err.endswith(f"; {note}\n")

@@ -265,6 +265,56 @@ def test_a_file_that_is_not_a_recording_is_an_error(
     assert capsys.readouterr().err == f"hpad replay: {file}: {words}\n"
 
 
+@pytest.mark.parametrize("flags", [[], ["--explain"], ["--check"]])
+def test_the_whole_steps_of_a_cut_line_are_replayed(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A full disk cuts a step. The next one begins another line."""
+    begun = json.dumps(scenario(step(0), step(15), step(30)), separators=(",", ":"))
+    kept = json.dumps(scenario(step(0), step(15)), separators=(",", ":"))
+    later = json.dumps(scenario(step(45)))
+    whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
+    whole.write_text(f"{kept}\n{later}\n")
+    assert called(*flags, str(whole)) == 0
+    expected = capsys.readouterr().out
+    second_ends, third_ends = len(kept) - len("]}"), len(begun) - len("]}")
+    for length in (second_ends, second_ends + 1, second_ends + 2, third_ends - 1):
+        cut.write_text(f"{begun[:length]}\n{later}\n")
+        assert called(*flags, str(cut)) == 2
+        out, err = capsys.readouterr()
+        assert out == expected
+        assert err.startswith(f"hpad replay: left out: {cut}, line 1 after 2 whole steps: not JSON: ")
+        assert err.count("\n") == 1
+
+
+def test_a_cut_line_without_a_whole_step_is_left_out(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called(str(file)) == 0
+    expected = capsys.readouterr().out
+    with gzip.open(file, "at") as lines:
+        lines.write('{"id":"mine","hpa":{"metadata":{"na')
+    assert called(str(file)) == 2
+    out, err = capsys.readouterr()
+    assert out == expected
+    assert err.startswith(f"hpad replay: left out: {file}, line 4: not JSON: ")
+
+
+def test_files_of_a_folder_that_cannot_be_read_are_left_out(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called(str(file)) == 0
+    expected = capsys.readouterr().out
+    (file.parent / "empty.jsonl").write_text("")
+    (file.parent / "cut.jsonl.gz").write_bytes(file.read_bytes()[:20])
+    (file.parent / "text.jsonl").write_bytes(b"\xff")
+    assert called(str(file.parent)) == 2
+    out, err = capsys.readouterr()
+    assert out == expected
+    assert sorted(err.splitlines()) == [
+        f"hpad replay: left out: {file.parent}/cut.jsonl.gz: "
+        "Compressed file ended before the end-of-stream marker was reached",
+        f"hpad replay: left out: {file.parent}/empty.jsonl: has no scenario",
+        f"hpad replay: left out: {file.parent}/text.jsonl: not a recording: byte 0xff is not UTF-8",
+    ]
+
+
 def test_a_line_that_expands_without_end_is_refused_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

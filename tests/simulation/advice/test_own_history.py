@@ -297,3 +297,16 @@ def test_values_that_leave_spare_replicas_out_are_those_of_each_replica(tmp_path
         assert past.load.columns["cpu"][index] == pytest.approx(mean, abs=1)
         compared += last.view.replicas > 2
     assert compared >= 10
+
+
+def test_what_cannot_be_read_is_left_out(tmp_path: Path, folder: Callable[[str, str, str, Steps], None]) -> None:
+    folder("shop", "web", "20260101T120000Z", scenario(at(0, "1"), at(60, "2")))
+    folder("shop", "api", "20260101T120000Z", scenario(at(0, "7"), {"time": NOON.isoformat()}, at(60, "7")))
+    (tmp_path / writer.file_name("test", "web", "20260101T120000Z")).write_text("")
+    left_out: list[str] = []
+    (past,) = own_history.recorded_pasts(str(tmp_path), left_out=left_out.append)
+    assert past.load.columns["queue"] == [1, 2]
+    assert left_out == [
+        f"{tmp_path}/shop.api.20260101T120000Z.jsonl, line 1: steps[1]: needs scale or scaleError",
+        f"{tmp_path}/test.web.20260101T120000Z.jsonl: has no scenario",
+    ]

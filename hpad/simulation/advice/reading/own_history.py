@@ -45,22 +45,23 @@ def recorded_pasts(
     end: datetime | None = None,
     step: float = _STEP,
     wanted: Wanted = lambda key: True,
+    left_out: replay.LeftOut = replay.refuse,
 ) -> Iterator[HpaPast]:
     """Yields the past of each HPA of a file or folder of `hpad run --record`, those that have two steps or more.
 
     Times are multiples of `step` seconds, of what is recorded from `begin` to `end`. The spec is the last one
-    recorded. One HPA is in memory at a time, unless a file holds several. Raises RecordingError. Blocks.
+    recorded. One HPA is in memory at a time, unless a file holds several. `left_out` is called with each file, line and
+    scenario that cannot be read. Raises RecordingError for a folder without recordings. Blocks.
     """
     for files in _together(replay.files(path)):
         found: dict[Key, _Recorded] = {}
-        for file in files:
-            for place, line in replay.read(str(file)):
-                try:
-                    scenario = decode_scenario(line)
-                    if wanted(scenario.hpa.key) and _overlaps(scenario.steps, begin, end):
-                        found.setdefault(scenario.hpa.key, _Recorded(step)).add(scenario)
-                except RecordingError as error:
-                    raise RecordingError(f"{place}: {error}") from error
+        for place, line in _lines(files, left_out):
+            try:
+                scenario = decode_scenario(line)
+                if wanted(scenario.hpa.key) and _overlaps(scenario.steps, begin, end):
+                    found.setdefault(scenario.hpa.key, _Recorded(step)).add(scenario)
+            except RecordingError as error:
+                left_out(f"{place}: {error}")
         pasts = (found.pop(key).past(begin, end) for key in sorted(found))
         yield from (each for each in pasts if each is not None)
 
@@ -73,6 +74,14 @@ def _together(files: Sequence[Path]) -> Iterator[Sequence[Path]]:
             yield list(group)
     else:
         yield files
+
+
+def _lines(files: Sequence[Path], left_out: replay.LeftOut) -> Iterator[tuple[str, dict[str, Any]]]:
+    for file in files:
+        try:
+            yield from replay.read(str(file), left_out)
+        except RecordingError as error:
+            left_out(str(error))
 
 
 def _overlaps(steps: Sequence[Any], begin: datetime | None, end: datetime | None) -> bool:
