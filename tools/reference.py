@@ -203,9 +203,9 @@ what it has, and the others share the rest. A target that was scaled by hand bey
 reconcile, and the others do not grow before. After a start or a change of the leader, until the first reconcile of each
 other HPA, an HPA grows only as far as it could if those wanted their `maxReplicas`.
 
-Minima beyond the amount hold all the same; `hpad check` of configuration and HPAs names them, for cores where the
-manifests of the targets are among the files. With an unknown budget, or where it is unknown what a replica costs, the
-HPA does not grow beyond its minimum. The condition `WithinBudget` says both. (An unknown one in the section `hpas` is
+Minima beyond the amount hold all the same; `hpad check` of configuration and HPAs names those of
+replicas. With an unknown budget, or where it is unknown what a replica costs, the HPA does not grow beyond its minimum.
+The condition `WithinBudget` says both. (An unknown one in the section `hpas` is
 an error.) A budget belongs to one hpad (its replicas share it); a deleted HPA no longer counts, whatever its target
 has, and neither does one whose target does not exist. `hpad explain` and the page show what the budget has for an HPA,
 the series `hpad_budget_*` what is held and wanted of each. `hpad simulate` tries several HPAs with a

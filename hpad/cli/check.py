@@ -51,8 +51,8 @@ drops, a selector of a metric that no label can match, a query of an Autoscaler 
 object of a name in a file or folder, and a package that a source needs and this installation lacks: the one that runs
 hpad may have it.
 The exit status is 1 if there is an error; warnings do not change it. Last lines name HPAs with an External metric and
-no spec.behavior, whose replicas go on doubling on an empty queue, and budgets that the minima of the HPAs exceed: those
-of cores by the requests in the pod templates of the targets, as far as these are among the files.
+no spec.behavior, whose replicas go on doubling on an empty queue, and budgets of replicas that the minima of the HPAs
+exceed.
 """
 _ZERO: Final = (
     "where the feature gate HPAScaleToZero is on (by default from Kubernetes 1.37 on), check with --scale-to-zero, or"
@@ -150,7 +150,7 @@ def run(args: argparse.Namespace) -> int:
     if lacking:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         print(f"hpad: {lacking[0]}{more}: {_NO_BEHAVIOR}", file=sys.stderr)
-    for text in check_budgets.short(configurations, found.values(), read, args.namespace):
+    for text in check_budgets.short(configurations, found.values()):
         print(f"hpad: {text}", file=sys.stderr)
     if skipped:
         print(f"hpad: skipped {output.counted(skipped, 'document')} of other kinds", file=sys.stderr)

@@ -701,47 +701,6 @@ def test_minima_beyond_a_budget_are_named(
     assert bool(found) == bool(says)
 
 
-@pytest.mark.parametrize(
-    ("cores", "says"),
-    [
-        ("3", "budget gpu: the minima of 2 HPAs need 3.1 cores; it has 3, and the HPAs keep their minima"),
-        ("3.1", ""),
-    ],
-)
-def test_minima_beyond_a_budget_of_cores_are_named_by_the_targets_beside(
-    cores: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Three pods of 700m, with their sidecar, and one of a core; a third HPA has its target elsewhere."""
-    path, configuration = tmp_path / "all.yaml", tmp_path / "hpad.yaml"
-    hpas = [
-        {
-            "apiVersion": "autoscaling/v2",
-            "kind": "HorizontalPodAutoscaler",
-            "metadata": {"name": name, "annotations": {"hpad.io/budget": "gpu"}},
-            "spec": {
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": kind, "name": name},
-                "minReplicas": low,
-                "maxReplicas": 9,
-            },
-        }
-        for name, kind, low in (("a", "Deployment", 3), ("b", "StatefulSet", 1), ("c", "Deployment", 9))
-    ]
-    targets = [
-        {
-            "kind": kind,
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"template": {"spec": {"containers": [{"resources": {"requests": {"cpu": cpu}}} for cpu in cpus]}}},
-        }
-        for name, kind, cpus in (("a", "Deployment", ["500m", 0.2]), ("b", "StatefulSet", [1]))
-    ]
-    path.write_text(yaml.safe_dump_all([*hpas, *targets, {"kind": "Deployment", "spec": {"template": 3}}]))
-    configuration.write_text(f"budgets: {{gpu: {{cores: {cores}}}}}\n")
-    assert main(["check", str(configuration), str(path)]) == 0
-    found = capsys.readouterr().err
-    assert says in found
-    assert ("budget" in found) == bool(says)
-
-
 @pytest.mark.parametrize("seconds", [0, -3, 99999999])
 def test_a_field_of_newer_servers_that_is_out_of_range_is_named(
     seconds: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
