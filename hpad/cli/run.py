@@ -22,7 +22,6 @@ from hpad.daemon.reload import Reloader
 from hpad.files import Stamps, stamps
 from hpad.kube.auth.credentials import ConfigError
 from hpad.manifests import folder
-from hpad.records import writer
 from hpad.records.format import RecordingError
 from hpad.serve import server
 from hpad.settings import Settings, SettingsError
@@ -36,7 +35,6 @@ Scale the targets of HorizontalPodAutoscalers, as kube-controller-manager's HPA 
 SIGTERM or SIGINT. The HPAs come from the API server, or from a folder of files or one file (--manifests).
 The settings are read again within seconds after their file, or a file that they name, has changed, and on SIGHUP:
 sources, routes, intervals, tunables and log level change without a restart. Invalid ones change nothing.
-SIGUSR1 saves the decisions of the last minutes with their inputs as a recording, for `hpad replay`.
 
 Turn the built-in controller off first (kube-controller-manager --controllers=*,-horizontal-pod-autoscaler-controller),
 or use --manifests if that is not possible: only one controller may own an HPA.
@@ -78,8 +76,7 @@ def run(args: argparse.Namespace) -> int:
         return 2
     files |= stamps(map(str, settings.serving.files))
     process.configure_allocator()
-    for number in (signal.SIGHUP, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)  # until the daemon can act on it; by default it ends the process
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the daemon can act on it; by default it ends the process
     try:
         with logs.background_writer() as writer, asyncio.Runner(loop_factory=process.loop_factory()) as runner:
             logs.configure(settings.log_level, settings.log_format, writer=writer)
@@ -124,13 +121,8 @@ async def _serve(settings: Settings, read: Callable[[], Settings], files: Stamps
         reloader = Reloader(daemon, read, files, applied=functools.partial(_log_as_set, writer), notifier=notifier)
         await stack.enter_async_context(process.running(reloader.run(), "reload of changed files"))
         await stack.enter_async_context(process.call_on_signal(signal.SIGHUP, reloader.reload))
-        await stack.enter_async_context(process.call_on_signal(signal.SIGUSR1, lambda: _save_recent(daemon)))
         await daemon.wait(stop)
         notifier.stopping()
-
-
-async def _save_recent(daemon: app.App) -> None:
-    await writer.save_recent(daemon.components.recent, daemon.settings.recent_folder, daemon.clock)
 
 
 def _log_as_set(writer: Writer, settings: Settings) -> None:

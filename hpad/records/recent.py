@@ -96,16 +96,9 @@ class RecentReconciles:
 
 
 def lines(reconciles: Sequence[Reconcile]) -> Iterator[bytes]:
-    """Yields the scenarios of the reconciles, one HPA after the other, a line each."""
-    by_hpa: dict[Key, list[Reconcile]] = {}
-    for done in reconciles:
-        by_hpa.setdefault(done.view.key, []).append(done)
-    for key in sorted(by_hpa):
-        yield from _scenarios(f"{quote(key.namespace, safe='')}.{quote(key.local, safe='')}", by_hpa[key])
-
-
-def _scenarios(name: str, reconciles: Sequence[Reconcile]) -> Iterator[bytes]:
-    """Yields the scenarios of one HPA, NAME-0, NAME-1 and so on: most often there is one."""
+    """Yields the scenarios of one HPA's reconciles, NAME-0, NAME-1 and so on, a line each: most often there is one."""
+    key = reconciles[0].view.key
+    name = f"{quote(key.namespace, safe='')}.{quote(key.local, safe='')}"
     last, line, scenarios = Progress(), bytearray(), 0
     for done in reconciles:
         if last.continued_by(done):

@@ -261,6 +261,7 @@ REMOVED: dict[str, str] = {
     "leader_elect_resource_lock": "the lock is always a Lease; leave it out",
     "kube_api_burst": "with kube_api_qps up to 30 requests are sent at once, Kubernetes' default; leave it out",
     "record_recent_memory": "memory has room for 4Mi of them; record names a folder for more",
+    "record_recent_dir": "hpad explain NAME --save FILE fetches the last decisions of an HPA, with their inputs",
     "decision_history_entries": "an HPA has at most 1,000 entries; decision_history bounds their age",
     "decision_history_memory": "the history in memory takes 16Mi at most; decision_history_disk bounds that of a file",
     "decision_series": "the series are always exported; drop unwanted ones by metric_relabel_configs of Prometheus",

@@ -331,19 +331,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         timedelta,
         Setting(
             parsers.span,
-            "how long each decision stays in memory with its inputs, to be saved on SIGUSR1; off: not at all",
+            "how long each decision stays in memory with its inputs, for `hpad explain --save`; off: not at all",
             reloadable=True,
         ),
     ] = timedelta(minutes=10)
-    record_recent_dir: Annotated[
-        Path | None,
-        Setting(
-            parsers.path,
-            "folder for those that SIGUSR1 saves (default: that of the file of store)",
-            "DIR",
-            reloadable=True,
-        ),
-    ] = None
     store: Annotated[
         sections.StoreSettings,
         Setting(
@@ -367,15 +358,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     election: Election = Election()
     names_zero: bool = False
-
-    @property
-    def recent_folder(self) -> Path | None:
-        """The folder for saved reconciles: `record_recent_dir`, else that of the state file; None if neither is set.
-
-        Not `record`: a replay of that folder would read the same reconciles twice.
-        """
-        beside = None if self.store.path is None else self.store.path.parent
-        return self.record_recent_dir or beside
 
     def on_server(self, version: tuple[int, int] | None) -> "Settings":
         """Returns the settings for an API server of this version (None: unknown).

@@ -29,7 +29,6 @@ from hpad.engine.view import Tunables
 from hpad.files import stamps
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
-from hpad.records import replay
 from hpad.sources.replacement import SourcesRejected
 from hpad.sources.source import QueriedSource
 from hpad.store import persistent
@@ -168,7 +167,7 @@ def test_a_reload_reads_each_setting_that_is_marked_as_reloadable() -> None:
     components = mock.Mock(store=mock.Mock(spec=persistent.PersistentStore))
     assembly.apply(read, components)
     assembly.gatherer(read, mock.Mock(), SystemClock(), Telemetry())
-    by_command = {"log_level", "log_format", "record_recent_dir"}  # hpad.cli.run: _log_as_set, _save_recent
+    by_command = {"log_level", "log_format"}  # hpad.cli.run: _log_as_set
     by_version = {"names_zero"}
     assert read.fields | by_command | by_version >= app.RELOADABLE
 
@@ -247,36 +246,6 @@ async def test_systemd_is_notified_of_start_reloads_and_stop(cluster: Cluster, t
     assert "sync_period: 2 has no unit" in log
     assert "workers: 'none' is not a whole number" in log
     assert '"event":"hpad stopped"' in log
-
-
-def replayed_counts(file: Path) -> list[int]:
-    """Returns the counts that a recording wrote, after a replay that agrees with all recorded results."""
-    found = [scenario for _, scenario in replay.read(str(file))]
-    expected = [[step["expect"] for step in scenario["steps"]] for scenario in found]
-    assert [replay.replay(scenario)["steps"] for scenario in found] == expected
-    return [step["scaleTo"] for steps in expected for step in steps if step["scaleTo"] is not None]
-
-
-async def test_sigusr1_saves_the_last_decisions(cluster: Cluster, tmp_path: Path) -> None:
-    """Each signal writes a file. A replay of it gives the decisions that the cluster has seen; the daemon goes on."""
-    folder, depth = tmp_path / "saved", tmp_path / "depth.yaml"
-    depth.write_text("depth: 30\n")
-    text = "listen: 127.0.0.1:0\nsync_period: 3s\nstore: memory\n"
-    text += f"record_recent_dir: {folder}\nsources: {{file: {{adapter: static, file: {depth}}}}}\n"
-    async with asyncio.timeout(240), service(cluster, tmp_path, text) as running:
-        await running.until("STATUS=Scaling by 1 HPA")
-        while current_replicas(cluster) != 3:  # as the turn after the one that scales finds it  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-        for number in (1, 2):
-            running.process.send_signal(signal.SIGUSR1)
-            while len(list(folder.glob("recent.*.jsonl.gz"))) < number:  # noqa: ASYNC110  # a file of another process
-                await asyncio.sleep(0.02)
-        running.process.send_signal(signal.SIGTERM)
-        log = await running.end()
-    assert running.process.returncode == 0
-    assert log.count('"event":"saved the last decisions"') == 2
-    for file in await asyncio.to_thread(lambda: sorted(folder.iterdir())):
-        assert await asyncio.to_thread(replayed_counts, file) == [3]
 
 
 async def test_a_daemon_that_waits_for_credentials_stops_on_sigterm(cluster: Cluster, tmp_path: Path) -> None:
