@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ class TestQueries:
     async def test_the_bound_of_bytes_is_one_of_each_question(
         self, server: Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(connections, "MAX_BYTES", 4096)
+        monkeypatch.setattr(connections, "MAX_BYTES", 1 << 14)
         async with opened(server.port, connections=1) as adapter:
             for _ in range(20):
                 (answer,) = await adapter.answer([ONE])
@@ -412,6 +412,22 @@ async def until(condition: Callable[[], Awaitable[Any]]) -> None:
             await asyncio.sleep(0.02)
 
 
+def parameter(name: bytes, value: bytes) -> bytes:
+    return framed(b"S", b"%b\0%b\0" % (name, value))
+
+
+def refusal(text: bytes) -> bytes:
+    return framed(b"E", b"SFATAL\0VFATAL\0C28000\0M%b\0\0" % text)
+
+
+def authentication(kind: int, content: bytes = b"") -> bytes:
+    return framed(b"R", kind.to_bytes(4, "big") + content)
+
+
+def framed(kind: bytes, content: bytes) -> bytes:
+    return kind + (4 + len(content)).to_bytes(4, "big") + content
+
+
 async def answer_with(what: bytes | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Sends these bytes at the first bytes of a client and closes; with None never answers."""
     with contextlib.closing(writer):
@@ -426,6 +442,15 @@ async def answer_with(what: bytes | None, reader: asyncio.StreamReader, writer: 
     ("sent", "error"),
     [
         (b"", "closed the connection"),
+        (authentication(0) + parameter(b"server_version", b" " * 20_000) + READY, "is this the port of PostgreSQL?"),
+        (authentication(0) + parameter(b"server_version", b"none") + READY, "is this the port of PostgreSQL?"),
+        (authentication(0) + parameter(b"server_version", b"9" * 300) + READY, "is this the port of PostgreSQL?"),
+        (authentication(0) + parameter(b"client_encoding", b"none") + READY, "is this the port of PostgreSQL?"),
+        (b"N\x00\x00\x00\x05\x00" * 20_000, "sent more than fits into an answer"),
+        (authentication(7), "asks for a login by GSSAPI, which hpad does not have: allow scram-sha-256"),
+        (authentication(10, b"OAUTHBEARER\0\0"), "asks for a login by 'OAUTHBEARER', which hpad does not have"),
+        (refusal("Benutzer »x« unbekannt".encode("latin-1")), "answers 'Benutzer �x� unbekannt' ('28000')"),
+        (refusal(b"unknown user") + READY + READY, "PostgreSQL 127.0.0.1 (shop): 'unknown user' (28000)"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is this the port of PostgreSQL?"),
         (b"R\x00\x00\x00\x0c\x00\x00\x00\xff" + b"\x00" * 40, "PostgreSQL 127.0.0.1 (shop) "),
         # The greeting of MySQL 8: after two "messages" the number of its thread stands where a length belongs.
@@ -440,7 +465,7 @@ async def answer_with(what: bytes | None, reader: asyncio.StreamReader, writer: 
         (None, "did not answer within 1s"),
     ],
 )
-async def test_servers_that_are_no_database(sent: bytes | None, error: str) -> None:
+async def test_servers_that_are_no_database(sent: bytes | None, error: str, caplog: pytest.LogCaptureFixture) -> None:
     served = await asyncio.start_server(lambda *streams: answer_with(sent, *streams), "127.0.0.1", 0)
     async with served, asyncio.timeout(60):
         port = served.sockets[0].getsockname()[1]
@@ -448,6 +473,7 @@ async def test_servers_that_are_no_database(sent: bytes | None, error: str) -> N
     assert error in message(answer)
     assert isinstance(answer, AdapterError)
     assert not answer.alive
+    assert caplog.messages == []  # of asyncio, about exceptions of asyncpg
 
 
 def test_a_server_that_says_it_is_ready_may_not_send_more() -> None:
@@ -460,7 +486,38 @@ def test_a_server_that_says_it_is_ready_may_not_send_more() -> None:
         frames.accept(part)
 
 
-def scram(iterations: bytes) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+COLUMN = b"n\0" + b"\0" * 6 + (20).to_bytes(4, "big") + b"\x00\x08\xff\xff\xff\xff\x00\x01"
+"""A column n of the type int8 (20), in binary."""
+COLUMNS = framed(b"t", b"\x00\x00") + framed(b"T", b"\x00\x01" + COLUMN)
+DONE = framed(b"C", b"SELECT 1\0")
+
+
+def conversation(
+    answers: Mapping[bytes, bytes],
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    """Returns a server whose queries return 7, with these answers in place of its own, by the type of the request."""
+    own = {
+        b"Q": framed(b"C", b"BEGIN\0") + READY[:-1] + b"T",
+        b"P": framed(b"1", b""),
+        b"D": COLUMNS,
+        b"B": framed(b"2", b""),
+        b"E": framed(b"D", b"\x00\x01\x00\x00\x00\x08" + (7).to_bytes(8, "big")) + DONE,
+        b"S": READY[:-1] + b"T",
+    }
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError), contextlib.closing(writer):
+            await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big") - 4)
+            writer.write(WELCOME)
+            while True:
+                kind = await reader.readexactly(1)
+                await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big") - 4)
+                writer.write({**own, **answers}.get(kind, b""))
+
+    return serve
+
+
+def scram(iterations: bytes, times: int = 1) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
     """Returns a server that asks for that many iterations of SCRAM (RFC 5802), and sends it in two pieces."""
 
     async def message(reader: asyncio.StreamReader) -> bytes:
@@ -472,7 +529,7 @@ def scram(iterations: bytes) -> Callable[[asyncio.StreamReader, asyncio.StreamWr
             writer.write(authentication(10, b"SCRAM-SHA-256\0\0"))
             await reader.readexactly(1)
             nonce = (await message(reader)).partition(b"r=")[2]
-            first = authentication(11, b"r=%bX,s=c2FsdHNhbHQ=,i=%b" % (nonce, iterations))
+            first = authentication(11, b"r=%bX,s=c2FsdHNhbHQ=,i=%b" % (nonce, iterations)) * times
             writer.write(first[:-3])
             await writer.drain()
             await asyncio.sleep(0)
@@ -482,15 +539,34 @@ def scram(iterations: bytes) -> Callable[[asyncio.StreamReader, asyncio.StreamWr
     return serve
 
 
-def authentication(kind: int, content: bytes) -> bytes:
-    return b"R" + (8 + len(content)).to_bytes(4, "big") + kind.to_bytes(4, "big") + content
-
-
-@pytest.mark.parametrize("iterations", [b"100001", b"50000000", b"9" * 5000])
-async def test_too_many_iterations_of_scram_are_refused_before_they_are_computed(iterations: bytes) -> None:
-    async with await asyncio.start_server(scram(iterations), "127.0.0.1", 0) as served, asyncio.timeout(60):
+@pytest.mark.parametrize(("iterations", "times"), [(b"100001", 1), (b"50000000", 1), (b"9" * 5000, 1), (b"60000", 2)])
+async def test_too_many_iterations_of_scram_are_refused_before_they_are_computed(iterations: bytes, times: int) -> None:
+    """Also if the server asks more than once."""
+    async with await asyncio.start_server(scram(iterations, times), "127.0.0.1", 0) as served, asyncio.timeout(60):
         answer = await ask(served.sockets[0].getsockname()[1])
     assert " iterations of SCRAM; hpad computes at most 100000" in message(answer)
+
+
+@pytest.mark.parametrize(
+    ("answers", "error"),
+    [
+        ({}, ""),
+        ({b"D": framed(b"t", b"\x00\x00") + framed(b"T", b"\x00\x02" + COLUMN)}, "does not answer as PostgreSQL does"),
+        ({b"E": framed(b"D", b"\x00\x01\x00\x00\x00\x03abc") + DONE}, "does not answer as PostgreSQL does"),
+        ({b"E": framed(b"D", b"\x00\x01\xff\xff\xff\xfeabc") + DONE}, "does not answer as PostgreSQL does"),
+        ({b"D": framed(b"t", b"\x00\x00") + framed(b"T", COLUMN * 20_000)}, "sent more than fits into an answer"),
+    ],
+)
+async def test_answers_to_a_query_that_are_malformed(answers: dict[bytes, bytes], error: str) -> None:
+    async with await asyncio.start_server(conversation(answers), "127.0.0.1", 0) as served, asyncio.timeout(60):
+        answer = await ask(served.sockets[0].getsockname()[1])
+    if error:
+        assert error in message(answer)
+        assert isinstance(answer, AdapterError)
+        assert (answer.blame, answer.alive) == ("source", False)
+    else:
+        assert isinstance(answer, ExternalSample)
+        assert answer.values == (7000,)
 
 
 async def test_a_server_that_is_down_or_unknown() -> None:

@@ -93,12 +93,7 @@ class PostgreSQL:
             return error
         except TimeoutError:
             return self._failed(call, f"has no answer within {self._settings.query_timeout}")
-        except (
-            self._errors.PostgresError,
-            self._errors.InterfaceError,
-            *self._library.MALFORMED,
-            OSError,
-        ) as error:
+        except Exception as error:  # noqa: BLE001  # the library raises any kind for a malformed message
             lost: AdapterError = self._library.lost(self._connections.name, error)
             return lost
 
@@ -107,8 +102,8 @@ class PostgreSQL:
         query = self._settings.metrics[call.name].query
         try:
             value = await self._library.number(connection, query, call.arguments, self._settings.query_seconds)
-            return ExternalSample((_milli(value),), self._clock.now())
-        except ValueError as error:
+            milli = _milli(value)
+        except self._library.PostgresqlNoNumberError as error:
             return self._failed(call, str(error))
         except self._errors.PostgresError as error:
             if connection.is_closed():
@@ -117,6 +112,9 @@ class PostgreSQL:
                 return self._failed(call, f"has no answer within {self._settings.query_timeout}")
             refused = self._library.refusal(f'metric "{call.name}": {self._connections.name}', error)
             return AdapterError(refused.message, lasting=refused.lasting, alive=True)
+        if milli is None:
+            return self._failed(call, "returns a number that is not finite, or too large")
+        return ExternalSample((milli,), self._clock.now())
 
     def _failed(self, call: PostgresqlCall, why: str) -> AdapterError:
         return AdapterError(f'metric "{call.name}": the query {why}', alive=True)
@@ -142,12 +140,10 @@ def argument(name: str, kind: str, text: str) -> Any:
     raise ValueError(f"{name}={shown(text)} is not of type {kind}")
 
 
-def _milli(value: Any) -> int:
-    """Returns thousandths; raises ValueError with the end of a sentence."""
+def _milli(value: Any) -> int | None:
+    """Returns thousandths; None for a number that is not finite, or too large."""
     try:
         milli = int(Quantity.parse(value if isinstance(value, int | float) else str(value)).milli())
     except ValueError:
-        milli = 2**63
-    if milli not in _INT64:
-        raise ValueError("returns a number that is not finite, or too large")
-    return milli
+        return None
+    return milli if milli in _INT64 else None

@@ -10,7 +10,7 @@ import itertools
 import re
 import ssl
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -26,20 +26,28 @@ from hpad_adapters.postgresql.settings import PostgreSQLSettings
 # asyncpg trusts the length of a message: with a negative one it loops without end and blocks the event loop, with a
 # large one it takes up to 2 GiB of memory. A server of another kind on the port is enough, such as MySQL, whose
 # greeting has other bytes where a length belongs. asyncpg also computes as many iterations of SCRAM as the server asks
-# for, within the event loop. Source: PostgreSQL, "Frontend/Backend Protocol", "Message Formats"; RFC 5802, section 5.1.
+# for, and takes the square of its length to read the server's version, within the event loop. Source: PostgreSQL,
+# "Frontend/Backend Protocol", "Message Formats"; RFC 5802, section 5.1.
 
 MAX_BYTES: Final = 4 << 20
 """What a server may send until it is asked again."""
 MAX_ITERATIONS: Final = 100_000
-"""Of SCRAM, which the server chooses: 4096 by default. So many take a twentieth of a second."""
+"""Of SCRAM in one login, which the server chooses: 4096 by default. So many take a twentieth of a second."""
 NO_DATABASE: Final = "does not answer as PostgreSQL does: is this the port of PostgreSQL?"
 _HEADER: Final = struct.Struct("!ci")
 _LENGTH_BYTES: Final = 4
 """A length counts itself, but not the type in front of it."""
-_AUTHENTICATION: Final = b"R"
-_LONGEST_AUTHENTICATION: Final = 1 << 16
-"""Of the server's message in bytes; the longest are tokens of GSSAPI."""
+_LEAST_BYTES: Final = 400
+"""What a shorter message counts for: small ones take their time, too."""
+_LONGEST: Final = {b"R": 1 << 16, b"T": 1 << 18, b"t": 1 << 16}
+"""In bytes: requests for authentication (the longest are tokens of GSSAPI), descriptions of columns (PostgreSQL has at
+most 1,664) and of parameters."""
+_OK, _CLEARTEXT, _MD5, _SASL, _SASL_CONTINUE, _SASL_FINAL = 0, 3, 5, 10, 11, 12
+_SUPPORTED: Final = (_OK, _CLEARTEXT, _MD5, _SASL, _SASL_CONTINUE, _SASL_FINAL)
+_METHODS: Final = {2: "Kerberos V5", 7: "GSSAPI", 9: "SSPI"}
+_SCRAM: Final = b"SCRAM-SHA-256"
 _ITERATIONS: Final = re.compile(rb",i=([0-9]+)")
+_VERSION: Final = re.compile(rb"[^0-9]{0,100}[0-9]{1,6}(?![0-9]).{0,100}\0", re.DOTALL)
 
 
 class PostgresqlRefusedError(ConnectionError):
@@ -53,7 +61,10 @@ class Frames:
         self._header = b""
         self._rest = 0
         self._spent = 0
-        self._authentication: bytearray | None = None
+        self._iterations = 0
+        self._message = bytearray()
+        self._check: Callable[[bytes], None] | None = None
+        self._checks = {b"R": self._check_authentication, b"S": _check_parameter, b"E": _check_error}
 
     def renew(self) -> None:
         """Allows another answer."""
@@ -78,29 +89,58 @@ class Frames:
         kind, length = _HEADER.unpack(self._header)
         self._header = b""
         self._rest = length - _LENGTH_BYTES
-        self._spent += length
+        self._spent += max(length, _LEAST_BYTES)
         if self._rest < 0 or not kind.isalnum():
             raise PostgresqlRefusedError(NO_DATABASE)
-        self._authentication = bytearray() if kind == _AUTHENTICATION else None
-        if self._spent > (MAX_BYTES if self._authentication is None else _LONGEST_AUTHENTICATION):
+        if self._spent > MAX_BYTES or length > _LONGEST.get(kind, MAX_BYTES):
             raise PostgresqlRefusedError("sent more than fits into an answer: is this the port of PostgreSQL?")
+        self._message.clear()
+        self._check = self._checks.get(kind)
 
     def _read(self, part: bytes) -> None:
         self._rest -= len(part)
-        if self._authentication is not None:
-            self._authentication += part
+        if self._check is not None:
+            self._message += part
             if not self._rest:
-                _check_iterations(self._authentication)
+                self._check(bytes(self._message))
 
-
-def _check_iterations(message: bytearray) -> None:
-    """Raises RefusedError if a message about authentication asks for too many iterations of SCRAM."""
-    for digits in _ITERATIONS.findall(message):
-        if len(digits) > len(str(MAX_ITERATIONS)) or int(digits) > MAX_ITERATIONS:
-            asked = digits[:20].decode() + ("…" if len(digits) > 20 else "")
-            raise PostgresqlRefusedError(
-                f"asks for {asked} iterations of SCRAM; hpad computes at most {MAX_ITERATIONS}"
+    def _check_authentication(self, message: bytes) -> None:
+        """Raises RefusedError for a way to log in that hpad does not have, and for too many iterations of SCRAM."""
+        code, mechanisms = int.from_bytes(message[:4], "big"), message[4:].split(b"\0")
+        if code not in _SUPPORTED or (code == _SASL and _SCRAM not in mechanisms):
+            method = (
+                shown(mechanisms[0].decode(errors="replace")) if code == _SASL else _METHODS.get(code, f"way {code}")
             )
+            raise PostgresqlRefusedError(
+                f"asks for a login by {method}, which hpad does not have: allow scram-sha-256 in pg_hba.conf"
+            )
+        for digits in _ITERATIONS.findall(message):
+            self._iterations += MAX_ITERATIONS + 1 if len(digits) > len(str(MAX_ITERATIONS)) else int(digits)
+            if self._iterations > MAX_ITERATIONS:
+                asked = digits[:20].decode() + ("…" if len(digits) > 20 else "")
+                raise PostgresqlRefusedError(
+                    f"asks for {asked} iterations of SCRAM; hpad computes at most {MAX_ITERATIONS}"
+                )
+
+
+def _check_parameter(message: bytes) -> None:
+    """Raises RefusedError for a version of the server that is none."""
+    name, _, value = message.partition(b"\0")
+    if name == b"server_version" and not _VERSION.fullmatch(value):
+        raise PostgresqlRefusedError(NO_DATABASE)
+
+
+def _check_error(message: bytes) -> None:
+    """Raises RefusedError with the text of an error in another encoding, as until the login, which asyncpg cannot read.
+
+    Source: PostgreSQL, "Error and Notice Message Fields".
+    """
+    try:
+        message.decode()
+    except UnicodeDecodeError:
+        fields = {field[:1]: field[1:].decode(errors="replace") for field in message.split(b"\0") if field}
+        code, text = (fields.get(name, "") for name in (b"C", b"M"))
+        raise PostgresqlRefusedError(f"answers {shown(text)} ({shown(code)})") from None
 
 
 class GuardedProtocol(protocol.Protocol):
@@ -125,11 +165,13 @@ class GuardedProtocol(protocol.Protocol):
             return
         try:
             self._frames.accept(data)
+            super().data_received(data)
         except PostgresqlRefusedError as refused:
             self._refused = refused
             self._wire.abort()
-        else:
-            super().data_received(data)
+        except Exception:  # noqa: BLE001  # the library raises any kind for messages that come out of turn
+            self._refused = PostgresqlRefusedError(NO_DATABASE)
+            self._wire.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(self._refused or error)
@@ -147,9 +189,6 @@ _CLOSE_SECONDS: Final = 2.0
 _NUMBERS: Final = frozenset({"int2", "int4", "int8", "float4", "float8", "numeric"})
 _PASSING: Final = ("08", "40", "53", "57")
 """Classes of SQLSTATE: connection, transaction rollback, insufficient resources, operator intervention."""
-
-MALFORMED: Final = (asyncpg.InternalClientError, AttributeError, BufferError)
-"""What asyncpg raises for messages that are too short, or that come before those that they belong to."""
 
 Value = int | float | Decimal
 
@@ -228,12 +267,12 @@ class PostgresqlConnections:
             raise AdapterError(f"{self.name} did not answer within {self._settings.connect_seconds:g}s") from None
         except asyncpg.TargetServerAttributeNotMatched:
             raise AdapterError(f"{self.name}: no server is {self._settings.target_session_attrs}") from None
-        except MALFORMED as error:
-            raise lost(self.name, error) from None
-        except asyncpg.InterfaceError:
-            raise AdapterError(f"{self.name} asks for a way to authenticate that hpad does not have") from None
         except OSError as error:  # ssl.SSLError is a subclass
             raise AdapterError(f"{self.name} {_failure(error)}") from None
+        except asyncpg.InterfaceError:
+            raise AdapterError(f"{self.name} has not proved that it knows the password: is it the right one?") from None
+        except Exception as error:  # noqa: BLE001  # the library raises any kind for a malformed message
+            raise lost(self.name, error) from None
 
     async def _context(self) -> ssl.SSLContext:
         context = await self._tls.context()
@@ -292,16 +331,20 @@ class PostgresqlConnections:
         return await self._to_host(role, host, password, None)
 
 
+class PostgresqlNoNumberError(Exception):
+    """A query does not return one number; the message is the end of a sentence that begins with the query."""
+
+
 async def number(connection: Any, query: str, arguments: Sequence[Any], seconds: float) -> Value:
     """Returns the only value of the only row of a query, in a read-only transaction.
 
-    Raises ValueError with the end of a sentence that begins with the metric, if the answer is not one number; and
-    asyncpg.PostgresError. In these cases the transaction has ended, and the connection can be used.
+    Raises PostgresqlNoNumberError if the answer is not one number, and asyncpg.PostgresError. In these cases the
+    transaction has ended, and the connection can be used.
     """
     await connection.execute(f"BEGIN READ ONLY; SET LOCAL statement_timeout = {max(1, round(seconds * 1000))}")
     try:
         value = await _asked(connection, query, arguments)
-    except (ValueError, asyncpg.PostgresError):
+    except (PostgresqlNoNumberError, asyncpg.PostgresError):
         if not connection.is_closed():
             await connection.execute("ROLLBACK")
         raise
@@ -318,38 +361,41 @@ async def _asked(connection: Any, query: str, arguments: Sequence[Any]) -> Value
         # asyncpg itself raises it for an argument of another type.
         if _is_of_server(error):
             raise
-        raise ValueError("takes a parameter of another type than declared: cast it, as in $1::bigint") from None
+        raise PostgresqlNoNumberError(
+            "takes a parameter of another type than declared: cast it, as in $1::bigint"
+        ) from None
     # Two rows suffice to see that there is more than one.
     return _single(await cursor.fetch(2))
 
 
 def _check(statement: Any, arguments: int) -> None:
-    """Raises ValueError for a statement that does not return one number, before it is executed."""
+    """Raises PostgresqlNoNumberError for a statement that does not return one number, before it is executed."""
     columns, parameters = statement.get_attributes(), statement.get_parameters()
     if len(parameters) != arguments:
-        raise ValueError(f"has {len(parameters)} parameters, but params names {arguments}")
+        raise PostgresqlNoNumberError(f"has {len(parameters)} parameters, but params names {arguments}")
     if len(columns) != 1:
-        raise ValueError(f"returns {len(columns)} columns instead of one")
+        raise PostgresqlNoNumberError(f"returns {len(columns)} columns instead of one")
     kind = columns[0].type.name
     if kind not in _NUMBERS:
-        raise ValueError(f"returns a value of type {kind} instead of a number: cast it, as in …::float8")
+        raise PostgresqlNoNumberError(f"returns a value of type {kind} instead of a number: cast it, as in …::float8")
 
 
 def _single(rows: Sequence[Any]) -> Value:
     if len(rows) != 1:
-        raise ValueError("returns more than one row" if rows else "returns no row")
+        raise PostgresqlNoNumberError("returns more than one row" if rows else "returns no row")
     value: Value | None = rows[0][0]
     if value is None:
-        raise ValueError("returns NULL")
+        raise PostgresqlNoNumberError("returns NULL")
     return value
 
 
 def lost(name: str, error: Exception, hint: str = "") -> AdapterError:
     """Describes a connection that ended: hpad refused what the server sent, or the server closed it."""
-    if isinstance(error, MALFORMED):
-        return AdapterError(f"{name} {NO_DATABASE}")
-    refused = error.__cause__ if isinstance(error.__cause__, PostgresqlRefusedError) else None
-    return AdapterError(f"{name} {refused or f'closed the connection{hint}'}")
+    if isinstance(error.__cause__, PostgresqlRefusedError):
+        return AdapterError(f"{name} {error.__cause__}")
+    if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | OSError):
+        return AdapterError(f"{name} closed the connection{hint}")
+    return AdapterError(f"{name} {NO_DATABASE}")
 
 
 def refusal(name: str, error: asyncpg.PostgresError) -> AdapterError:
