@@ -71,10 +71,10 @@ Errors and log lines lose the secrets of the settings, and those that `hpad.adap
 some time also after a rotation; see `hide` for others. Fields hold secrets by their names, such as `password`, or by
 the mark `msgspec.Meta(extra_json_schema={"writeOnly": True})`.
 
-`hpad check` and `hpad doctor` report all errors of the settings at once. Each field is checked by itself. __post_init__
-may report several errors, a line each: "field: text". A static method `flaws(settings)` may check the files that the
-settings name: it yields (path, text), where the path holds fields and keys, such as `("metrics", "depth", "query"),
-"a ( is never closed"`. It may block. If some fields are invalid, `settings` is an object with the valid fields.
+`hpad check` and `hpad doctor` report the errors of all fields. If these are valid, __post_init__ may report several
+errors, a line each: "field: text"; so may that of a struct in a field. If the settings are valid, a static method
+`flaws(settings)` may check the files that they name: it yields (path, text), where the path holds fields and keys, such
+as `("rules_file", "rules", 0), "the query is empty"`. It may block. `faults` finds such errors in what a file holds.
 
 A static method `lacks(settings)` may return what the installation lacks for these settings, such as a package of an
 extra, and "" if nothing is missing. `hpad check` warns of it.
@@ -125,6 +125,7 @@ from hpad.api.secrets import public as public
 from hpad.api.selector import Operator as Operator
 from hpad.api.selector import Requirement as Requirement
 from hpad.api.selector import Selector as Selector
+from hpad.api.settings_errors import faults as faults
 from hpad.api.text import meant as meant
 from hpad.api.text import reason as reason
 from hpad.api.text import shown as shown

@@ -32,6 +32,12 @@ _NO_SECRETS: Final = frozenset({"true", "false", "null", "none", "basic", "beare
 """Values of parameters and headers that are no secrets, and that an error text needs to be readable."""
 _JSON_ESCAPES: Final = re.compile(r'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
 _USER_INFO: Final = re.compile(r"//[^/@\s'\"]*@")
+_SECRET: Final = re.compile(
+    r"pass|pwd|^pw$|secret|token|credential|authorization|^auth$|(basic|http|proxy).?auth|cookie|api.?key|access.?key"
+    r"|.key$|private|header|signature|dsn|connection.?string|^params$",
+    re.IGNORECASE,
+)
+_PLACE: Final = re.compile(r"(file|env|url|uri)$", re.IGNORECASE)
 
 
 def hide_user_info(text: str) -> str:
@@ -42,6 +48,21 @@ def hide_user_info(text: str) -> str:
 def public(url: str) -> str:
     """Returns a URL for messages, which names the server: without user info, query and fragment."""
     return _USER_INFO.sub("//", re.split("[?#]", url, maxsplit=1)[0])
+
+
+def refers_to_secret(name: str) -> bool:
+    """Returns whether the name refers to a secret, or to a place where one is stored."""
+    return _SECRET.search(name) is not None
+
+
+def is_place(name: str) -> bool:
+    """Returns whether the field names a place: a file, an environment variable, a URL."""
+    return _PLACE.search(name) is not None
+
+
+def holds_secret(name: str) -> bool:
+    """Returns whether the value of the field is a secret itself."""
+    return refers_to_secret(name) and not is_place(name)
 
 
 def _without_json(text: str) -> str:

@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 CONTROLS: Final = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 """For a character class; tabs and line breaks are not among them."""
@@ -111,6 +111,22 @@ def meant(name: str, known: Iterable[str]) -> str:
     few = islice(known, _MOST_COMPARED) if len(name) <= _LONGEST_COMPARED else ()
     close = difflib.get_close_matches(name, [each for each in few if len(each) <= _LONGEST_COMPARED], n=1)
     return f' (did you mean "{close[0]}"?)' if close else ""
+
+
+def hint(name: Any, known: tuple[str, ...]) -> str:
+    """Returns a suggestion for a misspelt name, else the list of known names."""
+    return near(name, known) or f"; there are {', '.join(known)}"
+
+
+def near(name: Any, known: tuple[str, ...]) -> str:
+    """Returns a suggestion for a misspelt name, or ""."""
+    close = closest(name, known)
+    return f"; did you mean {shown(close)}?" if close else ""
+
+
+def closest(name: Any, known: tuple[str, ...]) -> str | None:
+    """Returns the known name most similar to `name`, None if none is similar."""
+    return next(iter(difflib.get_close_matches(str(name), known, n=1)), None)
 
 
 _WORDS: Final = {

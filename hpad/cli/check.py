@@ -18,13 +18,13 @@ from hpad.api.autoscaler import PREFIX
 from hpad.api.metadata import Key
 from hpad.api.problem import Place, Problem, invalid, path_of, required
 from hpad.api.selector import LabelSelector
+from hpad.api.text import hint
 from hpad.cli import check_budgets, output
 from hpad.engine import annotations, busy, controls
 from hpad.engine.annotations import PLAIN, missing_fields
 from hpad.manifests import autoscalers, documents, hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.keda.conversion import PLACEHOLDER
-from hpad.settings.parsers import hint
 
 _EPILOG: Final = """\
 examples:

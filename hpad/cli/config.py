@@ -1,7 +1,7 @@
 """`hpad config`: prints the settings in force, with their origins and without secrets, or the JSON schema.
 
 Of the settings of an adapter, numbers, switches and addresses are printed, the latter without user info, query and
-fragment. A field is hidden if its name suggests a secret (`redact.holds_secret`), if the adapter's schema does not have
+fragment. A field is hidden if its name suggests a secret (`holds_secret`), if the adapter's schema does not have
 it, or if the schema marks it with `writeOnly` (msgspec.Meta(extra_json_schema={"writeOnly": True})).
 """
 
@@ -18,6 +18,7 @@ import yaml
 
 from hpad import settings
 from hpad.adapter import AdapterError
+from hpad.api.secrets import holds_secret
 from hpad.cli import adapters, flags, output
 from hpad.settings import SourceSettings, rows
 from hpad.settings.parsers import Json
@@ -47,7 +48,7 @@ def _field(name: str, value: Any) -> Any:
     """Returns what is printed of a value: HIDDEN for texts that are no addresses, since any may hold a credential."""
     if isinstance(value, list):
         return [_field(name, entry) for entry in value]
-    if redact.holds_secret(name):
+    if holds_secret(name):
         return HIDDEN
     if isinstance(value, str) and "://" in value and "PRIVATE KEY" not in value:
         return re.split("[?#]", _USER_INFO.sub("//***@", value), maxsplit=1)[0]

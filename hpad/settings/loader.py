@@ -9,7 +9,7 @@ import yaml
 
 from hpad.api import yaml_reader
 from hpad.api.problem import Problem, below, path_of, problems_of, steps
-from hpad.api.text import shown
+from hpad.api.text import hint, near, shown
 from hpad.engine.controls import BUDGET
 from hpad.engine.view import Gates
 from hpad.settings import rows
@@ -23,7 +23,7 @@ from hpad.settings.model import (
     election_problems,
     serving_problems,
 )
-from hpad.settings.parsers import ZERO, SettingsError, hint, near
+from hpad.settings.parsers import ZERO, SettingsError
 from hpad.settings.sources import StoreSettings
 
 _ELECTION = rows.names(Election)

@@ -13,9 +13,9 @@ import msgspec
 from hpad.api.loopback import is_in_clear
 from hpad.api.metadata import label_faults
 from hpad.api.problem import Invalid, Problem
-from hpad.api.text import shown
+from hpad.api.text import hint, shown
 from hpad.settings import parsers, rows
-from hpad.settings.parsers import each, hint, takes
+from hpad.settings.parsers import each, takes
 from hpad.settings.rows import Setting
 
 

@@ -4,7 +4,6 @@ A parser takes a value from YAML, an environment variable or a flag, and raises 
 expected form.
 """
 
-import difflib
 import fnmatch
 import math
 import re
@@ -20,7 +19,7 @@ from hpad.api import selector as selectors
 from hpad.api.metadata import label_faults, subdomain_faults
 from hpad.api.problem import Invalid, problems_of
 from hpad.api.quantity import Quantity, QuantityError
-from hpad.api.text import shown
+from hpad.api.text import hint, shown
 from hpad.engine.view import Gates
 
 Json = dict[str, Any]
@@ -371,19 +370,3 @@ def each(parts: Iterable[tuple[str | int, Callable[[], _Read]]]) -> list[_Read]:
     if found:
         raise Invalid(*found)
     return read
-
-
-def hint(name: Any, known: tuple[str, ...]) -> str:
-    """Returns a suggestion for a misspelt name, else the list of known names."""
-    return near(name, known) or f"; there are {', '.join(known)}"
-
-
-def near(name: Any, known: tuple[str, ...]) -> str:
-    """Returns a suggestion for a misspelt name, or ""."""
-    close = meant(name, known)
-    return f"; did you mean {shown(close)}?" if close else ""
-
-
-def meant(name: Any, known: tuple[str, ...]) -> str | None:
-    """Returns the known name most similar to `name`, None if none is similar."""
-    return next(iter(difflib.get_close_matches(str(name), known, n=1)), None)

@@ -12,9 +12,9 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 
 from hpad.api.problem import Invalid, Problem, path_of
-from hpad.api.text import shown
+from hpad.api.text import hint, shown
 from hpad.settings import parsers
-from hpad.settings.parsers import Json, Parser, each, hint
+from hpad.settings.parsers import Json, Parser, each
 
 _S = TypeVar("_S", bound=msgspec.Struct)
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import msgspec
 
 from hpad.api.sample import SOURCE_TYPES
-from hpad.api.text import shown
+from hpad.api.text import hint, shown
 from hpad.engine import fallback_policy
 from hpad.settings import parsers, rows
-from hpad.settings.parsers import each, hint, takes
+from hpad.settings.parsers import each, takes
 from hpad.settings.rows import Setting
 
 STORES = ("memory", "sqlite", "cluster")

@@ -8,12 +8,13 @@ import msgspec
 
 from hpad import settings
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Query, QueryDefinition
+from hpad.api import settings_errors
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.problem import Problem
 from hpad.api.sample import DEFINED
 from hpad.api.text import meant
 from hpad.engine import own_query
-from hpad.sources import plugins, settings_errors
+from hpad.sources import plugins
 from hpad.sources.offers import Offer, one_of
 
 A = TypeVar("A", bound=Answer)

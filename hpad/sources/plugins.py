@@ -11,7 +11,7 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import metadata
 from types import SimpleNamespace
 from typing import Any
@@ -23,10 +23,11 @@ import yarl
 
 from hpad import settings
 from hpad.adapter import SOURCE_TYPES, Adapter, AdapterError, ApiReader, Context, Log
+from hpad.api import settings_errors
 from hpad.api.problem import Problem
 from hpad.api.text import reason
 from hpad.clock import Clock
-from hpad.sources import redact, settings_errors
+from hpad.sources import redact
 
 GROUP = "hpad.adapters"
 
@@ -135,9 +136,8 @@ def check_settings(source: settings.SourceSettings) -> list[Problem]:
         adapter = adapter_class(source.adapter)
     except AdapterError as error:
         return [settings_errors.problem(("adapter",), error.message)]
-    found = settings_errors.check(source.settings, adapter.Settings)
-    errors = [*found, *_errors_of_adapter(source, adapter, found)]
-    return errors or _opened_in_vain(source, adapter)
+    errors = settings_errors.check(source.settings, adapter.Settings)
+    return errors or _errors_of_adapter(source, adapter) or _opened_in_vain(source, adapter)
 
 
 def lacking(source: settings.SourceSettings) -> str:
@@ -176,21 +176,16 @@ def _opened_in_vain(source: settings.SourceSettings, adapter: type[Adapter]) -> 
     return [Problem("queries", f"queries: it takes none: {why}")]
 
 
-def _errors_of_adapter(
-    source: settings.SourceSettings, adapter: type[Adapter], found: Sequence[Problem]
-) -> list[Problem]:
-    """Returns what the adapter's own check, `flaws`, finds in the settings that are valid so far."""
+def _errors_of_adapter(source: settings.SourceSettings, adapter: type[Adapter]) -> list[Problem]:
+    """Returns what the adapter's own check, `flaws`, finds in settings that its schema accepts."""
     check: Any = getattr(adapter, "flaws", None)
     if check is None:
         return []
     try:
-        schema = adapter.Settings
-        valid = settings_errors.valid_part(source.settings, schema, found) if found else decode(source, schema)
-        return [settings_errors.problem(tuple(path), text) for path, text in check(valid)]
+        found = check(decode(source, adapter.Settings))
+        return [settings_errors.problem(tuple(path), text) for path, text in found]
     except Exception:  # noqa: BLE001 - foreign code may raise anything
-        text = "its adapter could not check them, a bug of the adapter"
-        # With incomplete settings, a check that fails is no bug.
-        return [] if found else [Problem("", text)]
+        return [Problem("", "its adapter could not check them, a bug of the adapter")]
 
 
 def instance(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:

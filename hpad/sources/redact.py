@@ -7,7 +7,6 @@ value of such fields. The text of a foreign exception is never logged: a URL in 
 
 import contextlib
 import functools
-import re
 import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -17,34 +16,11 @@ from msgspec.structs import replace
 
 from hpad import adapter as adapters
 from hpad.adapter import Context, Log
-from hpad.api.secrets import Secrets, hide_user_info, of_url
+from hpad.api.secrets import Secrets, hide_user_info, holds_secret, is_place, of_url, refers_to_secret
 from hpad.api.text import harmless
 
 CHOSEN_NAMES: Final = frozenset({"metrics"})
 """Fields whose entries have names of the user's choice: a metric may be called password_resets."""
-_SECRET: Final = re.compile(
-    r"pass|pwd|^pw$|secret|token|credential|authorization|^auth$|(basic|http|proxy).?auth|cookie|api.?key|access.?key"
-    r"|.key$|private|header|signature|dsn|connection.?string|^params$",
-    re.IGNORECASE,
-)
-_PLACE: Final = re.compile(r"(file|env|url|uri)$", re.IGNORECASE)
-
-
-def refers_to_secret(name: str) -> bool:
-    """Returns whether the name refers to a secret, or to a place where one is stored."""
-    return _SECRET.search(name) is not None
-
-
-def is_place(name: str) -> bool:
-    """Returns whether the field names a place: a file, an environment variable, a URL."""
-    return _PLACE.search(name) is not None
-
-
-def holds_secret(name: str) -> bool:
-    """Returns whether the value of the field is a secret itself."""
-    return refers_to_secret(name) and not is_place(name)
-
-
 _LONGEST_TEXT = 1000
 
 

@@ -12,8 +12,8 @@ from support.http_stub import Stub, serving
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample, Query
+from hpad.api import settings_errors
 from hpad.api.selector import Operator, Requirement, Selector
-from hpad.sources import settings_errors
 from hpad_adapters.http_json import HttpJson
 
 DOCUMENT = {

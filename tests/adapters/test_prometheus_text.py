@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from hpad import testing
 from hpad.adapter import AdapterError
-from hpad.api import selector
-from hpad.sources import settings_errors
+from hpad.api import selector, settings_errors
 from hpad_adapters.prometheus import batches, configuration, naming, queries, rules, settings, template
 
 VARIABLES = frozenset(

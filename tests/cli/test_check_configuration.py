@@ -32,7 +32,7 @@ sources:
         queue_regex: "("
   prom:
     adapter: prometheus
-    url: ftp://prom
+    url: http://prom
     bearer_token: s3cr3t
     metrics:
       a:
@@ -63,7 +63,6 @@ EXPECTED = {
     14: "sources: queues: match: [1]: types: there is no metric type 'Extern'; did you mean 'External'?",
     18: "sources: queues: metrics[slow.queue].mode: 'size' is not one of",
     20: "sources: queues: metrics.other.queue_regex: '(' is not a regular expression",
-    23: "sources: prom: url: 'ftp://prom' is not of the form",
     27: "sources: prom: metrics.a.query: the brackets do not match: a ( is never closed",
     29: "sources: prom: metrics.b.query: there is no variable .Namspace",
     31: "sources: prom: metrics.c.query: the brackets do not match: a ) closes no (",

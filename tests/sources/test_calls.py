@@ -14,8 +14,9 @@ from support.virtual_time import in_virtual_time, now
 
 from hpad import testing
 from hpad.adapter import RESOURCE, AdapterError, ExternalSample, PodSample, PodValue, Query
+from hpad.api import settings_errors
 from hpad.cli import config
-from hpad.sources import call, limits, settings_errors
+from hpad.sources import call, limits
 from hpad.sources import source as sources
 from hpad.sources.limits import RateLimit
 from hpad.sources.redact import Redactor

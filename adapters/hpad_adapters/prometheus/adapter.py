@@ -66,7 +66,7 @@ class Prometheus:
     QuerySchema = OwnPromQL
 
     def __init__(self, settings: settings.Settings, context: Context) -> None:
-        """Raises AdapterError for a wrong template or rule; `prepare` reads `rules_file`."""
+        """Raises AdapterError for a wrong rule; `prepare` reads `rules_file`."""
         self._settings = settings
         self._context = context
         self._configured = queries.ConfiguredQueries(settings.metrics)
@@ -78,8 +78,7 @@ class Prometheus:
 
     @staticmethod
     def flaws(settings: settings.Settings) -> Iterator[tuple[configuration.Place, str]]:
-        """Yields the errors of the queries and the rules, with their places. Blocks, because it reads `rules_file`."""
-        yield from queries.flaws(settings.metrics)
+        """Yields the errors of the rules, with their places. Blocks, because it reads `rules_file`."""
         file = settings.rules_file
         field = "rules_file" if file else "rules"
         problems: Iterable[tuple[configuration.Place, str]]

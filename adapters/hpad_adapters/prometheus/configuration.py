@@ -4,16 +4,14 @@ Source: prometheus-adapter, docs/config.md and docs/externalmetrics.md.
 """
 
 import re
-import types
-import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
 
-from hpad.adapter import AdapterError, meant, shown
+from hpad.adapter import AdapterError, faults
 from hpad_adapters.prometheus import template as template_module
 from hpad_adapters.prometheus.settings import Settings
 
@@ -152,13 +150,11 @@ def read(settings: Settings) -> Configuration:
     where = settings.rules_file or "rules"
     try:
         content = _without_null({} if content is None else content)
-        if faults := list(_faults(content, Configuration, ())):
-            raise RulesError(where, faults)
+        if found := list(faults(content, Configuration)):
+            raise RulesError(where, found)
         return msgspec.convert(content, Configuration)
     except RecursionError:
         raise AdapterError(f"{where}: nested too deeply", "spec") from None
-    except msgspec.ValidationError as error:
-        raise AdapterError(f"{where}: {error}", "spec") from None
 
 
 def _without_null(value: Any) -> Any:
@@ -166,37 +162,3 @@ def _without_null(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_null(each) for key, each in value.items() if each is not None}
     return [_without_null(each) for each in value] if isinstance(value, list) else value
-
-
-_LONGEST_VALUE = 80
-_KINDS = {dict: "a mapping", list: "a list", str: "text", bool: "true or false"}
-
-
-def _faults(value: Any, form: Any, place: Place) -> Iterator[tuple[Place, str]]:
-    """Yields the faults of a value of a type: of all fields, where msgspec reports the first one only."""
-    inner = typing.get_args(form)
-    if isinstance(form, types.UnionType):  # with None, which is absent here
-        yield from _faults(value, inner[0], place)
-        return
-    is_struct = not inner and issubclass(form, msgspec.Struct)
-    kind = dict if is_struct else typing.get_origin(form) or form
-    if not isinstance(value, kind):
-        yield place, f"{shown(value)[:_LONGEST_VALUE]} is not {_KINDS[kind]}"
-    elif is_struct:
-        yield from _of_struct(value, form, place)
-    elif inner:
-        for key, each in value.items() if kind is dict else enumerate(value):
-            yield from _faults(each, inner[-1], (*place, key))
-
-
-def _of_struct(value: dict[Any, Any], form: type[msgspec.Struct], place: Place) -> Iterator[tuple[Place, str]]:
-    fields = {field.encode_name: field for field in msgspec.structs.fields(form)}
-    unknown = [str(name) for name in value if name not in fields]
-    for name in unknown:
-        known = meant(name, fields) or f"; known are {', '.join(fields)}"
-        yield (*place, name), f"unknown field{known}"
-    for name, field in fields.items():
-        if name in value:
-            yield from _faults(value[name], field.type, (*place, name))
-        elif field.required and not unknown:  # one of these may be meant
-            yield (*place, name), "is missing"

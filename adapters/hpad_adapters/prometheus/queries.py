@@ -3,7 +3,7 @@
 An entry is one metric of one HPA with its compiled query, from the operator or from a prometheus-adapter rule.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from weakref import WeakKeyDictionary
 
@@ -23,7 +23,16 @@ from hpad.adapter import (
     parse_duration,
 )
 from hpad_adapters.prometheus import template
-from hpad_adapters.prometheus.settings import OF_THE_HPA, OWN_VARIABLES, Empty, Metric, QueryWindow, Reduce
+from hpad_adapters.prometheus.settings import (
+    OF_THE_HPA,
+    OF_THE_OBJECT,
+    OF_THE_PODS,
+    VARIABLES,
+    Empty,
+    Metric,
+    QueryWindow,
+    Reduce,
+)
 from hpad_adapters.prometheus.template import Template, Value
 
 OF_PODS = (PODS, RESOURCE, CONTAINER_RESOURCE)
@@ -136,22 +145,13 @@ def rendered(
 
 
 _RESOURCES = ("cpu", "memory")
-_OF_THE_OBJECT = frozenset({"Object", "Kind"})
-_OF_THE_PODS = frozenset({"PodMatchers", "Container"})
-_VARIABLES = (
-    _OF_THE_OBJECT
-    | _OF_THE_PODS
-    | OF_THE_HPA
-    | {"Namespace", "Metric", "LabelMatchers", "Labels", "LabelValuesByName", "GroupBy"}
-)
 
 
 class ConfiguredQueries:
     """The compiled queries of the setting `metrics`."""
 
     def __init__(self, metrics: Mapping[str, Metric]) -> None:
-        """Raises AdapterError for an invalid template."""
-        self._recipes = {name: (metric, _configured(name, metric)) for name, metric in metrics.items()}
+        self._recipes = {name: (metric, _recipe(f'metrics: "{name}"', metric)) for name, metric in metrics.items()}
         self._own: WeakKeyDictionary[QueryDefinition, tuple[Metric, QueryRecipe]] = WeakKeyDictionary()
 
     @property
@@ -209,8 +209,7 @@ class ConfiguredQueries:
         known = self._own.get(definition)
         if known is None:
             metric: Metric = definition.metric.as_metric
-            recipe = _recipe("spec.queries", metric, OWN_VARIABLES, own=True)
-            known = self._own[definition] = (metric, recipe)
+            known = self._own[definition] = (metric, _recipe("spec.queries", metric, own=True))
         return known
 
 
@@ -218,26 +217,11 @@ def _types(name: str, metric: Metric) -> Sequence[str]:
     return metric.types or ((RESOURCE, CONTAINER_RESOURCE) if name in _RESOURCES else (PODS, OBJECT, EXTERNAL))
 
 
-def flaws(metrics: Mapping[str, Metric]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yields the errors of the queries, with their places."""
-    for name, metric in metrics.items():
-        for text in template.flaws(metric.query, _VARIABLES):
-            yield ("metrics", name, "query"), text
-
-
-def _configured(name: str, metric: Metric) -> QueryRecipe:
-    place = f'metrics: "{name}"'
-    try:
-        return _recipe(place, metric, _VARIABLES)
-    except template.TemplateError as error:
-        raise AdapterError(f"{place}: query: {error}", "spec") from None
-
-
-def _recipe(origin: str, metric: Metric, variables: frozenset[str], *, own: bool = False) -> QueryRecipe:
-    """Compiles the query of a metric; raises template.TemplateError."""
+def _recipe(origin: str, metric: Metric, *, own: bool = False) -> QueryRecipe:
+    """Compiles the query of a metric, which was checked with it."""
     return QueryRecipe(
         origin=origin,
-        template=template.compiled(metric.query, variables),
+        template=template.compiled(metric.query, VARIABLES),
         empty=metric.empty,
         reduce=metric.reduce,
         window=metric.window,
@@ -294,8 +278,8 @@ def _hpa_labels(query: Query, recipe: QueryRecipe) -> tuple[tuple[str, str], ...
 
 def _check_variables(query: Query, used: frozenset[str]) -> None:
     """Raises AdapterError if the template uses variables that this metric or this caller does not have."""
-    other = used & _OF_THE_PODS if query.type in (EXTERNAL, OBJECT) else frozenset[str]()
-    other |= used & _OF_THE_OBJECT if query.object is None else frozenset[str]()
+    other = used & OF_THE_PODS if query.type in (EXTERNAL, OBJECT) else frozenset[str]()
+    other |= used & OF_THE_OBJECT if query.object is None else frozenset[str]()
     if other:
         raise AdapterError(
             f'the query for "{query.name}" uses .{min(other)}, so it answers no {query.type} metric', "spec"

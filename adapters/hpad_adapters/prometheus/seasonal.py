@@ -23,6 +23,7 @@ from hpad.adapter import (
     parse_duration,
     shown,
 )
+from hpad.adapter_http import refuse
 from hpad_adapters.prometheus import samples, template
 from hpad_adapters.prometheus.connection import PrometheusConnection
 from hpad_adapters.prometheus.settings import PrometheusServer
@@ -42,7 +43,6 @@ _COMBINED: Final[dict[str, Callable[[Sequence[float]], float]]] = {
     "max": max,
     "mean": statistics.fmean,
 }
-Place = tuple[str | int, ...]
 
 
 class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -67,6 +67,8 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     cap: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
     def __post_init__(self) -> None:
+        """Raises ValueError, for errors of the query with a line for each."""
+        refuse(*(f"query: {text}" for text in template.flaws(self.query, _VARIABLES)))
         if not timedelta(0) <= self.lead <= _LONGEST_AHEAD:
             raise ValueError(f"ahead: {self.ahead} is not between 0s and 24h")
         if self.min_weeks > self.weeks:
@@ -115,27 +117,12 @@ class Seasonal:
     Settings = SeasonalSettings
 
     def __init__(self, settings: SeasonalSettings, context: Context) -> None:
-        """Raises AdapterError for a wrong query."""
-        for place, text in self.flaws(settings):
-            raise AdapterError(f"{'.'.join(map(str, place))}: {text}", "spec")
         self.metrics = tuple(settings.metrics)
         self._settings = settings
         self._clock = context.clock
         self._templates = {name: template.compiled(each.query, _VARIABLES) for name, each in settings.metrics.items()}
         self._connection = PrometheusConnection(settings, context)
         self._zone: zoneinfo.ZoneInfo | None = None
-
-    @staticmethod
-    def flaws(settings: SeasonalSettings) -> Iterator[tuple[Place, str]]:
-        """Yields the errors of the queries, with their places."""
-        for name, metric in settings.metrics.items():
-            try:
-                template.compiled(metric.query, _VARIABLES)
-            except template.TemplateError as error:
-                yield ("metrics", name, "query"), str(error)
-                continue
-            if error_text := template.promql_error(metric.query):
-                yield ("metrics", name, "query"), error_text
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a sample or an error per query; equal queries are asked once."""

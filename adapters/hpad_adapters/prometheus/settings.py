@@ -13,6 +13,15 @@ from hpad_adapters.prometheus import template
 Reduce = Literal["error", "sum", "max", "min", "avg"]
 Empty = Literal["missing", "zero"]
 OF_THE_HPA = frozenset({"HPA", "HPALabels", "Target", "TargetKind"})
+OF_THE_OBJECT = frozenset({"Object", "Kind"})
+OF_THE_PODS = frozenset({"PodMatchers", "Container"})
+VARIABLES = (
+    OF_THE_OBJECT
+    | OF_THE_PODS
+    | OF_THE_HPA
+    | {"Namespace", "Metric", "LabelMatchers", "Labels", "LabelValuesByName", "GroupBy"}
+)
+"""The variables of a query that the operator writes."""
 OWN_VARIABLES = OF_THE_HPA | {"Namespace", "LabelMatchers", "Labels"}
 """The variables of a query that an Autoscaler brings along."""
 
@@ -80,6 +89,8 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     span: str = "1m"
 
     def __post_init__(self) -> None:
+        """Raises ValueError, for errors of the query with a line for each."""
+        refuse(*(f"query: {text}" for text in template.flaws(self.query, VARIABLES)))
         parse_duration(self.span)
         for kind in self.types:
             if kind not in SOURCE_TYPES:
