@@ -92,7 +92,6 @@ import msgspec
 from hpad.api import duration as durations
 from hpad.api.hpa import CrossVersionObjectReference as CrossVersionObjectReference
 from hpad.api.metrics import ExternalMetricValueList as ExternalMetricValueList
-from hpad.api.metrics import MetricValue as MetricValue
 from hpad.api.metrics import MetricValueList as MetricValueList
 from hpad.api.metrics import PodMetrics as PodMetrics
 from hpad.api.metrics import PodMetricsList as PodMetricsList

@@ -23,7 +23,6 @@ from hpad.adapter import (
     CrossVersionObjectReference,
     ExternalMetricValueList,
     ExternalSample,
-    MetricValue,
     MetricValueList,
     PodMetrics,
     PodMetricsList,
@@ -38,13 +37,9 @@ from hpad.adapter import (
     pod_sample,
 )
 from hpad_adapters import lists
-from hpad_adapters.selection import attempt
 
 _API = "custom"
 _GROUP = "custom.metrics.k8s.io"
-_EVERY = "*"
-_APART_SECONDS = 600.0
-"""Seconds for which objects are read one by one after the API has refused to list them."""
 _VERSIONS = (f"{_GROUP}/v1beta2", f"{_GROUP}/v1beta1")
 _RESOURCE_GROUP = "metrics.k8s.io"
 _RESOURCE_VERSIONS = (f"{_RESOURCE_GROUP}/v1", f"{_RESOURCE_GROUP}/v1beta1")
@@ -87,15 +82,11 @@ _RESOURCES = msgspec.json.Decoder(_Resources)
 _VALUES = msgspec.json.Decoder(MetricValueList)
 
 
-Group = tuple[str, str, str, str, str]
-
-
 class CustomMetrics:
     """Pods and Object metrics of the API custom.metrics.k8s.io, which prometheus-adapter and others serve.
 
-    HPAs with the same metric of several objects of a kind share a list. Values of pods have no labels, so only the API
-    can select them: one list per selector. An object that is absent from a shared list is read by itself, because the
-    API then reports the reason.
+    Each metric of an object, and each metric and selector of pods, is one request, as in Kubernetes: values of pods
+    have no labels, so that only the API can select them.
     """
 
     serves: ClassVar[frozenset[str]] = frozenset({PODS, OBJECT})
@@ -103,8 +94,6 @@ class CustomMetrics:
 
     def __init__(self, configured: lists.Settings, context: Context) -> None:
         self._reader = lists.ListReader(_API, configured, context)
-        self._clock = context.clock
-        self._apart: dict[Group, float] = {}
         self._version: str | None = None
         self._plurals: dict[tuple[str, str], str] = {}
         self._discovering = asyncio.Lock()
@@ -115,52 +104,10 @@ class CustomMetrics:
         Raises AdapterError if the server has no version of the API.
         """
         version = await self._preferred_version() if queries else ""
-        groups: dict[Group, list[Query]] = {}
-        for query in queries:
-            if (group := self.group(query)) is not None:
-                groups.setdefault(group, []).append(query)
-        shared = [members for members in groups.values() if len({_named(member) for member in members}) > 1]
-        listed = await asyncio.gather(*(self._listed(members, version) for members in shared))
-        found = {query: answer for answers in listed for query, answer in answers.items()}
-        alone = [query for query in queries if query not in found]
-        answers = await asyncio.gather(*(or_error(self._one(query, version)) for query in alone))
-        found |= zip(alone, answers, strict=True)
-        return [found[query] for query in queries]
-
-    def group(self, query: Query) -> Group | None:
-        """Returns namespace, kind and metric: one list holds the metric of all objects of a kind in a namespace."""
-        if query.object is None or _is_namespace(query.object):
-            return None
-        of = query.object
-        group = (query.namespace, of.api_version, of.kind, query.name, str(query.selector or ""))
-        return None if self._apart.get(group, 0.0) > self._clock.monotonic() else group
+        return list(await asyncio.gather(*(or_error(self._one(query, version)) for query in queries)))
 
     async def aclose(self) -> None:
         """Does nothing: hpad closes its client of the API server."""
-
-    async def _listed(self, members: Sequence[Query], version: str) -> dict[Query, Answer]:
-        """Returns the answers to queries whose objects are in the list; {} if the API has no such list."""
-        first = members[0]
-        assert first.object is not None
-        selector = {"metricLabelSelector": "" if first.selector is None else str(first.selector)}
-        try:
-            namespace, metric = lists.segment(first.namespace), lists.segment(first.name)
-            path = f"/apis/{version}/namespaces/{namespace}/{await self._resource(first.object)}/{_EVERY}/{metric}"
-            items = (await self._reader.read(path, selector, _VALUES)).items or ()
-        except AdapterError:
-            # Some servers answer for single objects only; their own answers say what is wrong.
-            self._read_apart(first)
-            return {}
-        named: dict[str, list[MetricValue]] = {}
-        for item in items:
-            named.setdefault(item.described_object.name, []).append(item)
-        return {query: attempt(object_sample, named[_named(query)]) for query in members if _named(query) in named}
-
-    def _read_apart(self, query: Query) -> None:
-        now, group = self._clock.monotonic(), self.group(query)
-        self._apart = {each: until for each, until in self._apart.items() if until > now}
-        if group is not None:
-            self._apart[group] = now + _APART_SECONDS
 
     async def _one(self, query: Query, version: str) -> Sample:
         namespace, metric = lists.segment(query.namespace), lists.segment(query.name)
@@ -172,7 +119,7 @@ class CustomMetrics:
             what = "metrics" if _is_namespace(query.object) else f"{await self._resource(query.object)}/{name}"
             return object_sample((await self._reader.read(f"{root}/{what}/{metric}", selector, _VALUES)).items or ())
         pods = {"labelSelector": "" if query.pods is None else str(query.pods), **selector}
-        return custom_pod_sample((await self._reader.read(f"{root}/pods/{_EVERY}/{metric}", pods, _VALUES)).items or ())
+        return custom_pod_sample((await self._reader.read(f"{root}/pods/*/{metric}", pods, _VALUES)).items or ())
 
     async def _resource(self, reference: CrossVersionObjectReference) -> str:
         """Returns the name of that kind in a path, such as "ingresses.networking.k8s.io"."""
@@ -232,10 +179,6 @@ def _group_of(reference: CrossVersionObjectReference) -> str:
 
 def _is_namespace(reference: CrossVersionObjectReference) -> bool:
     return reference.kind == "Namespace" and not _group_of(reference)
-
-
-def _named(query: Query) -> str:
-    return "" if query.object is None else query.object.name
 
 
 _SERIES = msgspec.json.Decoder(ExternalMetricValueList)

@@ -225,76 +225,18 @@ async def test_a_name_that_would_name_another_path_is_refused(server, name):
 SERVICES = {"resources": [{"name": "services", "kind": "Service"}]}
 
 
-async def test_objects_of_a_kind_share_a_list_and_absent_objects_are_read_singly(server):
+async def test_each_object_is_read_by_itself(server):
     server.answers["/api/v1"] = SERVICES
-    server.answers[f"{V1BETA2}/services/*/rps"] = custom(("a", "1"), ("b", "2"), ("other", "3"), ("c", "4"), ("c", "5"))
+    server.answers |= {
+        f"{V1BETA2}/services/{name}/rps": custom((name, value)) for name, value in (("a", "1"), ("b", "2"))
+    }
     missing = refusal(404, "NotFound", "the server could not find the metric rps for services none")
     server.refusals[f"{V1BETA2}/services/none/rps"] = missing
     adapter = CustomMetrics(PATIENT, server.context)
-    names = ("a", "b", "none", "c", "a")
-    a, b, none, c, again = await adapter.answer([testing.object_metric("rps", "Service", name) for name in names])
-    assert (a, b, again) == (ObjectSample(1_000, TIME), ObjectSample(2_000, TIME), ObjectSample(1_000, TIME))
+    a, b, none = await adapter.answer([testing.object_metric("rps", "Service", name) for name in ("a", "b", "none")])
+    assert (a, b) == (ObjectSample(1_000, TIME), ObjectSample(2_000, TIME))
     assert none.message.endswith("the server could not find the metric rps for services none")
     assert none.blame == "spec"
-    assert "returned 2 results when we asked for exactly one" in c.message
-    assert server.requests[2:] == [f"{V1BETA2}/services/*/rps", f"{V1BETA2}/services/none/rps"]
-
-
-async def test_other_metrics_selectors_and_namespaces_have_lists_of_their_own(server):
-    server.answers["/api/v1"] = SERVICES
-    for path in ("services/*/rps", "services/*/errors"):
-        server.answers[f"{V1BETA2}/{path}"] = custom(("a", "1"), ("b", "2"))
-    queries = [
-        testing.object_metric(metric, "Service", name, selector)
-        for metric, selector in (("rps", None), ("rps", "verb=GET"), ("errors", None))
-        for name in ("a", "b")
-    ]
-    answers = await CustomMetrics(PATIENT, server.context).answer(queries)
-    assert [answer.value for answer in answers] == [1_000, 2_000] * 3
-    assert sorted(server.requests[2:]) == [
-        f"{V1BETA2}/services/*/errors",
-        f"{V1BETA2}/services/*/rps",
-        f"{V1BETA2}/services/*/rps?metricLabelSelector=verb=GET",
-    ]
-
-
-async def test_objects_are_read_singly_after_the_api_refused_a_list(server):
-    server.answers["/api/v1"] = SERVICES
-    for name in ("a", "b"):
-        server.answers[f"{V1BETA2}/services/{name}/rps"] = custom((name, "7"))
-    queries = [testing.object_metric("rps", "Service", name) for name in ("a", "b")]
-    adapter = CustomMetrics(PATIENT, server.context)
-    for _ in range(2):
-        assert await adapter.answer(queries) == [ObjectSample(7_000, TIME)] * 2
-    assert server.requests.count(f"{V1BETA2}/services/*/rps") == 1
-    assert adapter.group(queries[0]) is None
-
-
-async def test_hpas_whose_turns_follow_each_other_share_a_list(server):
-    """The reconciles of HPAs are spread over the period."""
-    server.answers["/api/v1"] = SERVICES
-    server.answers[f"{V1BETA2}/services/*/rps"] = custom(("a", "1"), ("b", "2"))
-    clock = HurriedClock()
-    source = QueriedSource(
-        "api",
-        CustomMetrics(PATIENT, server.context),
-        clock=clock,
-        log=structlog.get_logger(),
-        observer=lambda *_: None,
-        limits=CallLimits(fresh=5.0, period=15.0),
-    )
-    server.answers |= {f"{V1BETA2}/services/{name}/rps": custom((name, "0")) for name in ("a", "b")}
-    queries = [testing.object_metric("rps", "Service", name) for name in ("a", "b")]
-    for query in queries:
-        await source.ask(query)
-        clock.ahead += 1.0
-    before = len(server.requests)
-    clock.ahead += 13.0
-    assert await source.ask(queries[0]) == ObjectSample(1_000, TIME)
-    clock.ahead += 1.0
-    assert await source.ask(queries[1]) == ObjectSample(2_000, TIME)
-    assert server.requests[before:] == [f"{V1BETA2}/services/*/rps"]
-    await source.aclose()
 
 
 async def test_discovery_is_cached(server):
