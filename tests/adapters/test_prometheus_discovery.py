@@ -1,4 +1,4 @@
-"""Discovery of series: only where the name of the metric does not determine the series, and cached."""
+"""Discovery of series: only where the rule does not name a series, and cached."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -64,13 +64,11 @@ async def test_a_rule_without_series_leaves_the_metrics_of_other_rules_alone(ser
     assert "nothing answers" in missing.message
 
 
-async def test_a_name_that_can_be_inverted_needs_no_lookup(series: Series) -> None:
+async def test_a_rule_that_names_its_series_needs_no_lookup(series: Series) -> None:
+    rule = PLAIN | {"seriesQuery": '{__name__="plain_lag"}', "resources": {"namespaced": False}}
     async with testing.context("prom") as context:
         adapter = Prometheus(
-            Prometheus.Settings(
-                url=series.url, query_timeout="60s", rules={"externalRules": RULES["externalRules"][1:]}
-            ),
-            context,
+            Prometheus.Settings(url=series.url, query_timeout="60s", rules={"externalRules": [rule]}), context
         )
         (answer,) = await adapter.answer([testing.external("lag")])
     assert isinstance(answer, ExternalSample)

@@ -1,4 +1,4 @@
-"""Finds the series of a metric by its name: the inverse of a rule's `seriesQuery`, `seriesFilters` and `name`.
+"""Derives the names of metrics from names of series, by a rule's `seriesQuery`, `seriesFilters` and `name`.
 
 The rules are those of prometheus-adapter's documentation ("Metrics Discovery and Presentation Configuration"):
 `as` is filled with the groups of `matches` as Go's Regexp.Expand does it, by default with $0, or with $1 if there is
@@ -13,10 +13,8 @@ import msgspec
 from hpad.adapter import shown
 
 _SERIES = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{|\Z)")
-_NAME_MATCHER = re.compile(r"__name__\s*(=~|!~|!=|=)\s*(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`)")
+_NAME_MATCHER = re.compile(r"__name__\s*=\s*(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`)")
 _REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+)|(\$))")
-_LITERAL = re.compile(r"(?:[A-Za-z0-9_:]|\\[.:])*")
-_GROUP = re.compile(r"\((?!\?)([^()|]*)\)")
 
 
 class NameFilter(msgspec.Struct, frozen=True):
@@ -43,8 +41,8 @@ class Naming(msgspec.Struct, frozen=True):
         """The series that `seriesQuery` names, None if it may select several."""
         if match := _SERIES.match(self.series_query):
             return match[1]
-        exact = [text for sign, text in self._name_matchers() if sign == "="]
-        return exact[0] if exact else None
+        exact = _NAME_MATCHER.search(self.series_query)
+        return _unquoted(exact[1]) if exact else None
 
     def metric(self, series: str) -> str | None:
         """Returns the metric name of a series, None if the rule excludes the series."""
@@ -52,14 +50,6 @@ class Naming(msgspec.Struct, frozen=True):
             return None
         match = self.matches.search(series)
         return None if match is None else _expanded(self.as_, match)
-
-    def backwards(self, metric: str) -> str | None:
-        """Returns the series of that metric, None if it depends on the series that the server has."""
-        candidate = self.series or _unmatched(self.matches.pattern, self.as_, metric)
-        if candidate is None or not self._queried(candidate):
-            return None
-        # The inversion ignores filters and `as` with several references: applying the rule forwards verifies it.
-        return candidate if self.metric(candidate) == metric else None
 
     def possible(self, metric: str) -> bool:
         """Returns whether the rule can make a metric of that name from some series."""
@@ -70,17 +60,6 @@ class Naming(msgspec.Struct, frozen=True):
     def among(self, series: Iterable[str], metric: str) -> str | None:
         """Returns the first of the series, by name, that has this metric name."""
         return next((name for name in sorted(series) if self.metric(name) == metric), None)
-
-    def _name_matchers(self) -> list[tuple[str, str]]:
-        return [(sign, _unquoted(text)) for sign, text in _NAME_MATCHER.findall(self.series_query)]
-
-    def _queried(self, series: str) -> bool:
-        """Returns whether `seriesQuery` allows a series of that name; its patterns are anchored, as in PromQL."""
-        for sign, text in self._name_matchers():
-            same = text == series if sign in ("=", "!=") else bool(re.fullmatch(text, series))
-            if same != (sign in ("=", "=~")):
-                return False
-        return True
 
 
 def made(series_query: str, filters: Sequence[NameFilter], matches: str, as_: str) -> Naming:
@@ -124,65 +103,6 @@ def _shape(as_: str) -> re.Pattern[str]:
         pieces += [re.escape(as_[position : reference.start()]), ".*"]
         position = reference.end()
     return re.compile("".join([*pieces, re.escape(as_[position:])]), re.DOTALL)
-
-
-def _unmatched(pattern: str, as_: str, metric: str) -> str | None:
-    """Returns the text that `pattern` matches and that `as_` expands to this metric, None if it is not unique.
-
-    It is unique if the pattern is anchored or absent, and everything outside of its groups is literal.
-    """
-    whole = _REFERENCE.fullmatch(as_)
-    if whole and (whole[1] or whole[2]) == "0" and (pattern == ".*" or _anchored(pattern)):
-        return metric
-    pieces = _pieces(pattern)
-    groups = None if pieces is None else _groups(as_, metric)
-    if pieces is None or groups is None:
-        return None
-    text, number = "", 0
-    for literal, is_group in pieces:
-        number += is_group
-        if is_group and str(number) not in groups:
-            return None
-        text += groups[str(number)] if is_group else literal
-    return text
-
-
-def _anchored(pattern: str) -> bool:
-    """Returns whether the pattern matches all of a name or nothing."""
-    return pattern.startswith("^") and pattern.endswith("$") and "|" not in pattern
-
-
-def _pieces(pattern: str) -> list[tuple[str, bool]] | None:
-    """Splits an anchored pattern into literals and simple groups: (text, whether it is a group); None for others."""
-    if not _anchored(pattern) and pattern != "(.*)":
-        return None
-    body = pattern.removeprefix("^").removesuffix("$")
-    pieces: list[tuple[str, bool]] = []
-    position = 0
-    while position < len(body):
-        if group := _GROUP.match(body, position):
-            pieces.append((group[1], True))
-            position = group.end()
-            continue
-        literal = _LITERAL.match(body, position)
-        if literal is None or not literal[0]:
-            return None
-        pieces.append((literal[0].replace("\\", ""), False))
-        position = literal.end()
-    return pieces
-
-
-def _groups(as_: str, metric: str) -> dict[str, str] | None:
-    """Returns the value of the group in an `as` with one reference, taken from the metric's name."""
-    references = [found for found in _REFERENCE.finditer(as_) if not found[3]]
-    if len(references) != 1:
-        return None
-    before, after = as_[: references[0].start()], as_[references[0].end() :]
-    if "$" in before + after or len(metric) < len(before) + len(after):
-        return None
-    if not metric.startswith(before) or not metric.endswith(after):
-        return None
-    return {references[0][1] or references[0][2]: metric[len(before) : len(metric) - len(after)]}
 
 
 def _unquoted(text: str) -> str:

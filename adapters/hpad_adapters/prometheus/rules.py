@@ -1,6 +1,6 @@
 """The rules of a prometheus-adapter configuration: compiled, matched to metrics, and resolved to series.
 
-A metric name that cannot be inverted to one series needs the names of the series on the server, which are cached.
+A rule that names no single series needs the names of the series on the server, which are cached.
 """
 
 import functools
@@ -53,13 +53,6 @@ class Rule(msgspec.Struct, frozen=True, eq=False):
     namespaced: bool
 
 
-class MatchingRule(msgspec.Struct, frozen=True):
-    """A rule that may answer a metric, with its series; None if that depends on the series that the server has."""
-
-    rule: Rule
-    series: str | None
-
-
 class CompiledRules:
     """The compiled configuration."""
 
@@ -75,7 +68,7 @@ class CompiledRules:
             raise RulesError(self._where, self._problems)
         self._found = functools.lru_cache(maxsize=_REMEMBERED)(self._find)
 
-    def find(self, query: Query) -> tuple[MatchingRule, ...]:
+    def find(self, query: Query) -> tuple[Rule, ...]:
         """Returns the rules that may make this Pods, Object or External metric; the first one counts.
 
         As in prometheus-adapter, a later rule of the file overrides an earlier one.
@@ -99,16 +92,10 @@ class CompiledRules:
             by_pod_names=True,
         )
 
-    def _find(self, subject: _Subject | None, metric: str) -> tuple[MatchingRule, ...]:
+    def _find(self, subject: _Subject | None, metric: str) -> tuple[Rule, ...]:
         rules = self._external if subject is None else self._custom
-        made = (
-            MatchingRule(rule, rule.naming.backwards(metric))
-            for rule in reversed(rules)
-            if rule.naming.possible(metric)
-        )
-        # A rule for one series of another name makes no such metric. Other rules may, from series on the server.
-        found = tuple(each for each in made if each.series is not None or each.rule.naming.series is None)
-        return tuple(each for each in found if subject is None or each.rule.labels.knows(*subject)) or found
+        found = tuple(rule for rule in reversed(rules) if rule.naming.possible(metric))
+        return tuple(rule for rule in found if subject is None or rule.labels.knows(*subject)) or found
 
     def _all(self, section: str, rules: Sequence[DiscoveryRule]) -> list[Rule]:
         made = []
@@ -266,19 +253,19 @@ class SeriesDiscovery:
         self._ttl = ttl.total_seconds()
         self._seen: dict[str, _Seen] = {}
 
-    async def choose(self, found: Sequence[MatchingRule], metric: str) -> tuple[Rule, str] | None:
+    async def choose(self, found: Sequence[Rule], metric: str) -> tuple[Rule, str] | None:
         """Returns the first rule that has a series for the metric; raises AdapterError if the server does not answer.
 
-        A single rule whose series is known needs no request.
+        A single rule that names its series needs no request.
         """
-        if len(found) == 1 and found[0].series is not None:
-            return found[0].rule, found[0].series
+        if len(found) == 1 and (series := found[0].naming.series) is not None:
+            return found[0], series
         for fresh in (self._ttl, _RETRY_SECONDS):
-            for candidate in found:
-                names = await self._names(candidate.rule.naming.series_query, min(fresh, self._ttl))
-                series = candidate.rule.naming.among(names, metric)
+            for rule in found:
+                names = await self._names(rule.naming.series_query, min(fresh, self._ttl))
+                series = rule.naming.among(names, metric)
                 if series is not None:
-                    return candidate.rule, series
+                    return rule, series
         return None
 
     async def _names(self, selector: str, fresh: float) -> frozenset[str]:

@@ -173,7 +173,7 @@ class Settings(PrometheusServer, frozen=True, forbid_unknown_fields=True, kw_onl
     query_timeout: how long the server may evaluate. A query without an answer a second later fails, so that a slow
         query fails its own metrics only; so does one that gets no call in time. Keep it below the source's timeout.
     max_bytes: a longer answer is refused.
-    discovery_ttl: how long the names of series are cached, for rules whose `name` cannot be inverted.
+    discovery_ttl: how long the names of series are cached, for rules whose seriesQuery names no single series.
     concurrency: the number of concurrent queries.
     """
 
