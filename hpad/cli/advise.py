@@ -215,7 +215,7 @@ def _advised(args: argparse.Namespace, settings: Settings, span: LookedAt) -> Fl
 
 
 def _known(assessments: Sequence[Assessment]) -> LookedAt | None:
-    """Returns the time that was read: another one than asked for where a recording is short."""
+    """Returns the time that was read: another one than asked for where a recording is short, or a reading resumed."""
     charts = [each.chart for each in assessments if each.chart is not None]
     if not charts:
         return None

@@ -83,6 +83,8 @@ def add_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--step", metavar="DURATION", type=numbers.some_seconds, default=60.0, help="of values (1m)")
     text = "series with other names than those of kube-state-metrics and cAdvisor (YAML, docs/advise.md)"
     group.add_argument("--series", type=Path, metavar="FILE", help=text)
+    text = "keep answers in this folder until all is read: after an error the same command goes on from there"
+    group.add_argument("--resume", type=Path, metavar="DIR", help=text)
     text = "values that are read at most (default: 100000000)"
     group.add_argument("--most-values", metavar="N", type=numbers.whole(1), default=100_000_000, help=text)
     group.add_argument("--prometheus-token-file", type=Path, metavar="FILE", help="file with a bearer token")
@@ -120,6 +122,7 @@ def _queried(
     options = reading.ReadingOptions(
         own=own_queries.read(args, settings, known.hpas),
         most_samples=args.most_values,
+        cache=args.resume,
         progress=progress.read,
     )
     pasts = reading.read(server, known.hpas, span.begin, span.end, args.step, series, options)
@@ -136,7 +139,7 @@ def _without_user(url: str) -> str:
 def _recorded(args: argparse.Namespace, span: LookedAt, only: Collection[Key] | None) -> PastSource:
     from hpad.simulation.advice.reading import own_history
 
-    for flag, given in (("-f", args.filename), ("--series", args.series)):
+    for flag, given in (("-f", args.filename), ("--series", args.series), ("--resume", args.resume)):
         if given:
             raise WrongUse(f"--recording has the HPAs and their values: leave out {flag}")
     asked = [fetch.parsed(name) for name in args.names]

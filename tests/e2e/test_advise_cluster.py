@@ -91,8 +91,8 @@ async def test_from_a_cluster_to_everything_that_is_written(server: PrometheusSe
         await cluster.kubeconfig(tmp_path / "kubeconfig")
         for past in PASTS.values():
             cluster.apply(document(past))
-        page, patches = tmp_path / "page.html", tmp_path / "patches"
-        files = ("--report", page, "--patches", patches)
+        page, patches, answers = (tmp_path / name for name in ("page.html", "patches", "answers"))
+        files = ("--report", page, "--patches", patches, "--resume", answers)
         status, output, errors = await advised("-o", "json", *files)
         assert status == 0, errors
         found = json.loads(output)
@@ -107,6 +107,7 @@ async def test_from_a_cluster_to_everything_that_is_written(server: PrometheusSe
         assert "shop/tight" in await asyncio.to_thread(page.read_text)
         written = {path.name for path in patches.iterdir()}
         assert written == {f"shop.{name}.yaml" for name, item in items.items() if item["advice"] is not None}
+        assert not list(answers.glob("*"))  # all is read
 
         changed = tmp_path / "changed.yaml"
         for maximum, expected in ((2, 1), (20, 0)):

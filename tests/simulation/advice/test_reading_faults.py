@@ -253,6 +253,62 @@ def test_says_that_the_server_is_not_there(url: str, text: str) -> None:
         pasts(url)
 
 
+class Breaking:
+    """Answers so many range queries, and then fails as a server that has gone."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def __call__(self, query: AskedQuery) -> Body | None:
+        self.left -= bool(query.step)
+        return error(503, "gone") if self.left < 0 else well(query)
+
+
+def test_continues_with_the_answers_of_a_run_that_broke_off(tmp_path: Path) -> None:
+    options = ReadingOptions(cache=tmp_path / "answers")
+    breaking = Breaking(9)
+    with answering(breaking) as (url, asked):
+        (first,) = pasts(url, options=options)
+        assert "gone" in first.readings["cpu"].problem or first.problem
+        kept = {query for query in asked[:9] if query.step}
+        breaking.left = 1000
+        del asked[:]
+        (second,) = pasts(url, options=options, begin=BEGIN + 240, end=END + 240)
+        assert second.load.times[0] == BEGIN, "the times are those of the first run"
+        assert second.load.columns["cpu"] == [40] * COUNT
+        assert not kept & set(asked)
+    assert not list((tmp_path / "answers").iterdir()), "a complete run leaves nothing"
+
+
+@pytest.mark.parametrize("content", [b"", b"no zlib", b"x\x9c\x03\x00\x00\x00\x00\x01"])
+def test_a_damaged_answer_in_the_folder_is_asked_for_again(tmp_path: Path, content: bytes) -> None:
+    options = ReadingOptions(cache=tmp_path)
+    breaking = Breaking(9)
+    with answering(breaking) as (url, _):
+        pasts(url, options=options)
+        for path in tmp_path.glob("*.answer"):
+            path.write_bytes(content)
+        breaking.left = 1000
+        (past,) = pasts(url, options=options)
+    assert past.load.columns["cpu"] == [40] * COUNT
+
+
+def test_another_time_or_step_does_not_continue(tmp_path: Path) -> None:
+    breaking = Breaking(9)
+    with answering(breaking) as (url, _):
+        pasts(url, options=ReadingOptions(cache=tmp_path))
+        breaking.left = 1000
+        (past,) = pasts(url, options=ReadingOptions(cache=tmp_path), end=END + 60)
+    assert past.load.times[-1] == END + 60
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with answering(well) as (url, _), pytest.raises(HistoryError, match=r"file/answers: cannot be used for answers"):
+        pasts(url, options=ReadingOptions(cache=tmp_path / "file" / "answers"))
+
+
 @pytest.fixture
 def many() -> Iterator[tuple[str, list[AskedQuery]]]:
     with answering(well) as server:

@@ -1,10 +1,17 @@
-"""Asks one Prometheus for the pasts of many HPAs: again after passing failures, and in parts."""
+"""Asks one Prometheus for the pasts of many HPAs: again after passing failures, in parts, and with a memory on disk."""
 
+import hashlib
+import os
+import tempfile
 import threading
+import zlib
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
+
+import msgspec
 
 from hpad.simulation.history import HistoryError
 from hpad.simulation.prometheus import (
@@ -26,14 +33,79 @@ _FEWEST: Final = 600
 """Points of a query that is not divided further."""
 _COARSE: Final = 170
 """Points of a look at the whole time."""
+_SUFFIX: Final = ".answer"
+_UNFINISHED: Final = "unfinished.json"
+_RESUMABLE: Final = 24 * 3600.0
+
+
+class _Reading(msgspec.Struct, frozen=True):
+    """What an unfinished command has read."""
+
+    url: str
+    grid: TimeGrid
+
+
+class AnswerFolder:
+    """Keeps answers, so that a command that broke off can continue. Answers are complete or not there. Blocks."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self._folder = folder
+        self._url = url
+
+    def resumed(self, grid: TimeGrid) -> TimeGrid:
+        """Returns the times of an unfinished command for as long a time, of the last day; else the given ones."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+                known = msgspec.json.decode((self._folder / _UNFINISHED).read_bytes(), type=_Reading)
+                fits = (known.url, known.grid.step, known.grid.points) == (self._url, grid.step, grid.points)
+                if fits and 0 <= grid.end - known.grid.end <= _RESUMABLE:
+                    return known.grid
+            self.clear()
+            self._write(self._folder / _UNFINISHED, msgspec.json.encode(_Reading(self._url, grid)))
+        except OSError as error:
+            raise HistoryError(f"{self._folder}: cannot be used for answers: {error.strerror or error}") from None
+        return grid
+
+    def clear(self) -> None:
+        """Removes what was kept."""
+        for path in (*self._folder.glob(f"*{_SUFFIX}"), self._folder / _UNFINISHED):
+            path.unlink(missing_ok=True)
+
+    def get(self, expression: str, grid: TimeGrid) -> list[FoundSeries] | None:
+        """Returns an answer; None if there is none that can be read."""
+        with suppress(OSError, zlib.error, msgspec.MsgspecError, UnicodeDecodeError):
+            content = zlib.decompress(self._path(expression, grid).read_bytes())
+            found = msgspec.msgpack.decode(content, type=list[FoundSeries])
+            if all(len(each.values) == grid.points for each in found):
+                return found
+        return None
+
+    def put(self, expression: str, grid: TimeGrid, found: list[FoundSeries]) -> None:
+        """Keeps an answer. Raises HistoryError."""
+        try:
+            self._write(self._path(expression, grid), zlib.compress(msgspec.msgpack.encode(found), 1))
+        except OSError as error:
+            raise HistoryError(f"{self._folder}: cannot keep answers: {error.strerror or error}") from None
+
+    def _path(self, expression: str, grid: TimeGrid) -> Path:
+        key = msgspec.json.encode([self._url, expression, float(grid.begin), float(grid.step), grid.points])
+        return self._folder / f"{hashlib.sha256(key).hexdigest()}{_SUFFIX}"
+
+    def _write(self, path: Path, content: bytes) -> None:
+        handle, name = tempfile.mkstemp(dir=self._folder, suffix=_SUFFIX)  # `clear` removes what was broken off
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(name).replace(path)
 
 
 class Answers:
-    """The answers of a server, for several threads. `most` bounds the values of all together."""
+    """The answers of a server, for several threads. `folder` keeps them; `most` bounds the values of all together."""
 
-    def __init__(self, server: QueriedPrometheus, most: int) -> None:
+    def __init__(self, server: QueriedPrometheus, most: int, folder: AnswerFolder | None = None) -> None:
         self._server = server
         self._most = most
+        self._folder = folder
         self._clients = threading.local()
         self._sessions = ExitStack()
         self._lock = threading.Lock()
@@ -69,14 +141,21 @@ class Answers:
         return self._asked(lambda client: client.instant(expression, at))
 
     def _part(self, expression: str, grid: TimeGrid) -> list[FoundSeries]:
+        known = None if self._folder is None else self._folder.get(expression, grid)
+        if known is not None:
+            self._count(known)
+            return known
         try:
             found = self._asked(lambda client: client.ranged(expression, grid))
         except QueryError as error:
             if error.failure is not QueryFailure.TOO_LARGE or grid.points < 2 * _FEWEST:
                 raise
             halves = grid.parts(-(-grid.points // 2))
-            return _joined([self._part(expression, half) for half in halves], [half.points for half in halves])
-        self._count(found)
+            found = _joined([self._part(expression, half) for half in halves], [half.points for half in halves])
+        else:
+            self._count(found)
+        if self._folder is not None:
+            self._folder.put(expression, grid, found)
         return found
 
     def _count(self, found: list[FoundSeries]) -> None:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from hpad.api.hpa import HorizontalPodAutoscaler
@@ -15,7 +16,7 @@ from hpad.api.sample import PastPromQL
 from hpad.api.text import shown
 from hpad.engine.spec import compiled_spec
 from hpad.simulation.advice.past import HpaPast, MetricReading
-from hpad.simulation.advice.reading.answers import LESS, Answers
+from hpad.simulation.advice.reading.answers import LESS, AnswerFolder, Answers
 from hpad.simulation.advice.reading.hpa_status import HpaStatus, OwnSeriesReader, StatusReader
 from hpad.simulation.advice.reading.metric_values import MetricReader, MetricValues
 from hpad.simulation.advice.reading.series import DEFAULT, Series, SeriesLabels
@@ -39,12 +40,14 @@ class ReadingOptions(NamedTuple):
     """How the past is read.
 
     `own` has the PromQL of metrics that hpad's own sources have, by HPA and address, or why they have none.
-    `most_samples` bounds the values of all HPAs together. `progress` is told the HPAs that are read, their number, and
-    the values so far.
+    `most_samples` bounds the values of all HPAs together. `cache` is a folder for answers: a command that broke off
+    continues there, with the times of the first attempt, and it is emptied in the end. `progress` is told the HPAs that
+    are read, their number, and the values so far.
     """
 
     own: Mapping[tuple[Key, str], PastPromQL] = {}
     most_samples: int = 100_000_000
+    cache: Path | None = None
     progress: Callable[[int, int, int], None] = lambda done, of, samples: None
 
 
@@ -64,11 +67,18 @@ def read(
     """
     grid = TimeGrid.between(begin, end, step)
     _check(hpas, grid, series, options)
-    with Answers(server, options.most_samples) as answers:
+    folder = None if options.cache is None else AnswerFolder(options.cache, server.url)
+    if folder is not None:
+        grid = folder.resumed(grid)
+    with Answers(server, options.most_samples, folder) as answers:
         reader = _Reader(answers, grid, series, options, hpas)
+        failed = False
         for done, past in enumerate(reader.pasts(hpas), start=1):
+            failed = failed or bool(past.problem)
             options.progress(done, len(hpas), answers.samples)
             yield past
+    if folder is not None and not failed:
+        folder.clear()
 
 
 def _check(hpas: Sequence[HorizontalPodAutoscaler], grid: TimeGrid, series: Series, options: ReadingOptions) -> None:
