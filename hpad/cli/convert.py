@@ -36,7 +36,7 @@ LOSSY: Final = 3
 
 _EXPECTED: Final = (
     "expected are HPAs, objects of KEDA, and rules of prometheus-adapter: its configuration (rules, externalRules, "
-    "resourceRules), or the ConfigMap with it"
+    "resourceRules), the ConfigMap with it, or the values of its chart"
 )
 
 _EPILOG = """\
@@ -53,7 +53,8 @@ examples:
   kubectl get scaledobjects,triggerauthentications,clustertriggerauthentications,deployments,configmaps -A -o yaml |
       hpad convert --out new -            new/hpas/NAMESPACE.NAME.yaml for each HPA (of Autoscalers new/autoscalers/…),
                                           and new/hpad.yaml
-  hpad convert --out new rules.yaml       the configuration of prometheus-adapter: a file, or its ConfigMap
+  hpad convert --out new rules.yaml       the configuration of prometheus-adapter: a file, its ConfigMap, or the values
+                                          of its Helm chart
 
 With --out a conversion can be repeated: files that exist with the same content stay as they are. If a file exists with
 other content, nothing is written.
@@ -314,8 +315,9 @@ class _Work:
                 continue
             self.rules.append(each)
             field = each.field or next(iter(each.content))
-            address = f"write the URL of Prometheus into the source, in place of {prometheus_adapter.UNKNOWN_URL}"
-            notes.append(Note(field, address, lost=False))
+            if each.url == prometheus_adapter.UNKNOWN_URL:
+                address = f"write the URL of Prometheus into the source, in place of {prometheus_adapter.UNKNOWN_URL}"
+                notes.append(Note(field, address, lost=False))
             if "resourceRules" in each.content:
                 text = "resourceRules apply once a match or a route sends cpu and memory to the source"
                 notes.append(Note(field, text, lost=False))

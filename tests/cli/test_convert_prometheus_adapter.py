@@ -1,4 +1,4 @@
-"""`hpad convert` of configurations of prometheus-adapter with faults."""
+"""`hpad convert` of configurations of prometheus-adapter with faults, and of values of its Helm chart."""
 
 import io
 from typing import Any
@@ -13,6 +13,12 @@ RULE = {
     "resources": {"overrides": {"namespace": {"resource": "namespace"}, "pod": {"resource": "pod"}}},
     "metricsQuery": "sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)",
 }
+RESOURCE = {
+    "cpu": {"containerQuery": "a{<<.LabelMatchers>>}", "containerLabel": "container", "resources": RULE["resources"]},
+    "window": "3m",
+}
+SERVER = {"url": "http://prometheus.monitoring.svc", "port": 80, "path": "/prom"}
+URL = "http://prometheus.monitoring.svc:80/prom"
 
 
 @pytest.fixture
@@ -39,17 +45,21 @@ def test_an_input_without_documents_is_an_error(convert: Any, text: str) -> None
 @pytest.mark.parametrize(
     ("document", "text"),
     [
-        ({"Rules": [RULE]}, 'Rules: unknown field (did you mean "rules"?), which prometheus-adapter refuses'),
-        ({"rule": [RULE]}, 'rule: unknown field (did you mean "rules"?), which prometheus-adapter refuses'),
-        ({"rules": [RULE], "externalRule": []}, 'externalRule: unknown field (did you mean "externalRules"?)'),
-        ({"externalrules": []}, "has no kind: expected are HPAs"),
+        ({"Rules": [RULE]}, 'Rules: unknown field, which prometheus-adapter refuses; did you mean "rules"?'),
+        ({"rule": [RULE]}, 'rule: unknown field, which prometheus-adapter refuses; did you mean "rules"?'),
+        ({"rules": [RULE], "externalRule": []}, "externalRule: unknown field, which prometheus-adapter refuses; did"),
+        ({"externalrules": []}, 'did you mean "externalRules"?'),
         (
             {"rules": [RULE], "metrics": []},
-            "metrics: unknown field, which prometheus-adapter refuses",
+            "metrics: unknown field, which prometheus-adapter refuses; known are",
         ),
         (
             {"rules": [RULE, {**RULE, "metricQuery": "x"}]},
             'prometheus-adapter: rules[1].metricQuery: unknown field (did you mean "metricsQuery"?)',
+        ),
+        (
+            {"rules": {"default": False, "external": [{**RULE, "name": {"match": "x"}}]}},
+            'rules.external[0].name.match: unknown field (did you mean "matches"?)',
         ),
         (
             {"resourceRules": {"cpu": {"containerquery": "x"}}},
@@ -70,6 +80,14 @@ def test_an_input_without_documents_is_an_error(convert: Any, text: str) -> None
         ("rules: []\nrules: []\n", 'duplicate field "rules"'),
         ({"groups": [{"name": "x"}]}, "has no kind: expected are HPAs"),
         ({"kind": None, "apiVersion": "v1"}, "has no kind: expected are HPAs"),
+        (
+            {"rules": {"externl": [RULE]}},
+            "rules.externl: unknown value, which the chart ignores; did you mean",
+        ),
+        ({"rules": {"default": False, "custom": RULE}}, "rules.custom: Invalid value"),
+        ({"prometheus": {"url": "http://x:9090"}}, "the chart appends port 9090 unless port is 0"),
+        ({"prometheus": {"url": "http://u:s3cret@x"}}, "without credentials"),
+        ({"prometheus": {"url": "http://x/", "port": 80}}, 'prometheus.url: Invalid value: "http://x/:80"'),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -90,7 +108,7 @@ def test_the_error_of_a_field_has_its_line(convert: Any) -> None:
     ("content", "text"),
     [
         ({"Rules": [RULE]}, "data[config.yaml]: Rules: unknown field"),
-        ({"rules": {"default": False, "external": [RULE]}}, "data[config.yaml]: rules: has values of the Helm chart"),
+        ({"rules": {"default": False, "external": [RULE]}}, "data[config.yaml]: rules: has values of the chart"),
     ],
     ids=["misspelt", "values of the chart"],
 )
@@ -115,9 +133,59 @@ def test_null_fields_are_absent_as_for_prometheus_adapter(convert: Any) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "prometheus-adapter"])
-def test_values_of_the_chart_are_an_error_that_names_its_config_map(convert: Any, prefix: str) -> None:
-    values: dict[str, Any] = {"prometheus": {"url": "http://p"}, "rules": {"default": False, "custom": [RULE]}}
+def test_values_of_the_chart_become_a_source_with_its_url(convert: Any, prefix: str) -> None:
+    rules = {"default": False, "custom": [RULE], "external": [RULE], "resource": RESOURCE, "existing": None}
+    values: dict[str, Any] = {"prometheus": SERVER, "rules": rules, "replicas": 2, "image": {"tag": "v0.12.0"}}
     status, found, err = convert({prefix: values, "other": {}} if prefix else values)
-    assert (status, found) == (1, {})
-    assert f"{f'{prefix}.' if prefix else ''}rules: has values of the Helm chart, which lack its default rules" in err
-    assert "`kubectl get configmap NAME -o yaml | hpad convert -`" in err
+    assert (status, found["url"]) == (0, URL), err
+    assert found["rules"] == {"rules": [RULE], "externalRules": [RULE], "resourceRules": RESOURCE}
+
+
+@pytest.mark.parametrize(
+    ("server", "url"),
+    [
+        ({"url": "https://p"}, "https://p:9090"),
+        ({"url": "https://p", "port": 0}, "https://p"),
+        ({"url": "https://p", "port": None}, "https://p"),
+        ({"url": "https://p", "port": "80", "path": None}, "https://p:80"),
+        ({"port": 9091}, "http://prometheus.default.svc:9091"),
+        (None, "http://prometheus.default.svc:9090"),
+    ],
+)
+def test_url_port_and_path_are_put_together_as_the_chart_does(convert: Any, server: Any, url: str) -> None:
+    status, found, err = convert({"prometheus": server, "rules": {"default": False, "custom": [RULE]}})
+    assert (status, found["url"]) == (0, url)
+    assert ("carried over as the chart's default" in err) == ("url" not in (server or {}))
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"rules": {"custom": [RULE]}}, "rules.default: the default rules are those of the chart"),
+        ({"prometheus": SERVER}, "rules.default: the default rules are those of the chart"),
+        ({"rules": {"existing": "mine"}}, "kubectl get configmap mine -o yaml | hpad convert -"),
+        (
+            {"prometheus": {"url": "{{ .Release.Name }}"}, "rules": {"default": False, "custom": [RULE]}},
+            "is a template",
+        ),
+        (
+            {
+                "rules": {"default": False, "custom": [RULE]},
+                "extraArguments": ["--v=4", "--prometheus-header=k=s3cret"],
+            },
+            "extraArguments[1]: --prometheus-header is not carried over",
+        ),
+    ],
+    ids=["default", "default alone", "existing", "template", "arguments"],
+)
+def test_what_the_values_do_not_hold_is_lost(convert: Any, values: dict[str, Any], text: str) -> None:
+    status, found, err = convert(values)
+    assert status == 3
+    assert text in err
+    assert "s3cret" not in err
+    assert "REPLACE-ME" in found.get("url", "REPLACE-ME") or "is a template" not in text
+
+
+def test_the_chart_s_default_url_is_named_only_where_a_source_has_it(convert: Any) -> None:
+    status, _, err = convert({"rules": {"default": False, "custom": None, "external": None, "resource": None}})
+    assert (status, "carried over" in err) == (1, False)
