@@ -106,7 +106,7 @@ def test_every_series_is_exported_with_those_labels(root: Path, documents: Calla
 def test_the_dashboard_shows_all_series_of_a_decision(root: Path) -> None:
     queries = " ".join(target["expr"] for panel in dashboard(root)["panels"] for target in panel.get("targets", ()))
     found = {family.name for family in telemetry.Telemetry().controller.decisions.collect()}
-    assert len(found) == 10
+    assert len(found) == 11
     assert {name for name in found if not re.search(rf"\b{name}\b", queries)} == set()
 
 
