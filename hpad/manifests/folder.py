@@ -3,8 +3,8 @@
 While a document is broken, its last valid HPA stays in force. An HPA is removed only after two consecutive scans did
 not find its document, since an editor may be writing the file during one of them.
 
-Files are read in a thread, large ones one at a time, so that changes of other files are applied meanwhile. The size of
-a file (`yaml_reader.MAX_NODES`) and the number of its problems are bounded.
+Files are read in a thread: some megabytes take seconds. The size of a file (`yaml_reader.MAX_NODES`) and the number of
+its problems are bounded.
 """
 
 import asyncio
@@ -34,8 +34,6 @@ Callback = Callable[[Key, HorizontalPodAutoscaler | None, HorizontalPodAutoscale
 """Called for each change with key, old HPA (None: added) and new HPA (None: removed). Must neither raise nor wait."""
 
 _LARGEST: Final = 64 << 20
-LARGE: Final = 256 << 10
-"""Bytes above which a file is read separately: reading some megabytes takes seconds."""
 _MAX_PROBLEMS: Final = 100
 """The number of problems per file that are kept and logged."""
 _Stamp = tuple[bool, int, int, int, int]
@@ -148,67 +146,23 @@ class Folder:
             await self._clock.sleep(self._poll_seconds)
 
     async def refresh(self) -> None:
-        """Scans once, and again every `poll_seconds` while changed large files are read. Runs callbacks on the loop."""
-        large = await self._scan_once()
-        if large is None:
-            return
-        for path in large:
-            await self._read_alone(path)
-        if not self.synced.is_set():
-            # Only once the large files are read: an HPA that appeared later would start without its stored state.
-            await self._apply(complete=True)
-            self.synced.set()
-
-    async def _scan_once(self, *, reading: bool = False) -> list[Path] | None:
-        """Applies all changes except those of large files, which it returns. None if the folder cannot be read.
-
-        While a large file is being read (`reading`), a missing HPA is kept: it may have moved to that file.
-        """
+        """Scans once, and runs callbacks on the loop."""
         try:
-            files, large = await asyncio.to_thread(self._scan, dict(self._files))
+            files = await asyncio.to_thread(self._scan, dict(self._files))
         except OSError as error:
             self._report_trouble(f"cannot read {self.path}: {error.strerror or error}")
-            return None
+            return
         self._report_trouble(None)
         self._read_at = self._clock.monotonic()
         changed, self._files = files != self._files, files
-        if self.synced.is_set() and (changed or self._missed):
-            await self._apply(complete=not reading)
-        return large
+        if changed or self._missed or not self.synced.is_set():
+            await self._apply()
+            self.synced.set()
 
-    async def _read_alone(self, path: Path) -> None:
-        """Reads one large file, and applies changes of other files meanwhile."""
-        name = str(path)
-        async with asyncio.TaskGroup() as tasks:
-            reading = tasks.create_task(asyncio.to_thread(self._read, path, self._files.get(name)))
-            while not reading.done():
-                pause = tasks.create_task(self._clock.sleep(self._poll_seconds))
-                await asyncio.wait({reading, pause}, return_when=asyncio.FIRST_COMPLETED)
-                pause.cancel()
-                if not reading.done():
-                    await self._scan_once(reading=True)
-        files = {**self._files, name: reading.result()}
-        self._files = {each: file for each, file in sorted(files.items()) if file is not None}
-        if self.synced.is_set():
-            await self._apply(complete=False)
-
-    def _scan(self, known: dict[str, _File]) -> tuple[dict[str, _File], list[Path]]:
-        """Reads new and changed files: all files by name, and the changed large ones, smallest first.
-
-        A changed large file keeps its earlier entry. Blocks.
-        """
-        found: dict[str, _File] = {}
-        large: list[tuple[int, Path]] = []
-        for path in self._paths():
-            file = known.get(str(path))
-            size = _size_of_change(path, file, self._scale_to_zero)
-            if size > LARGE:
-                large.append((size, path))
-            else:
-                file = self._read(path, file)
-            if file is not None:
-                found[str(path)] = file
-        return found, [path for _, path in sorted(large)]
+    def _scan(self, known: Mapping[str, _File]) -> dict[str, _File]:
+        """Returns all files by name; reads new and changed ones. Blocks."""
+        found = {str(path): self._read(path, known.get(str(path))) for path in self._paths()}
+        return {name: file for name, file in found.items() if file is not None}
 
     def _paths(self) -> list[Path]:
         """Returns the files to read. Raises OSError where there is neither a folder nor a file. Blocks."""
@@ -255,15 +209,15 @@ class Folder:
                 faults.extend(error._replace(line=document.line) for error in errors)
         return _File(stamp, tuple(loaded), tuple(faults))
 
-    async def _apply(self, *, complete: bool) -> None:
-        """Updates the HPAs from the files, and runs callbacks. `complete`: all files have just been scanned."""
+    async def _apply(self) -> None:
+        """Updates the HPAs from the files that have just been scanned, and runs callbacks."""
         found, errors = await asyncio.to_thread(self._resolved)
         for file, problems in errors.items():
             for problem in problems:
                 if problem not in self.errors.get(file, ()):
                     self._log.warning("invalid manifest", file=file, line=problem.line, error=problem.at(file))
         self.errors = errors
-        self._keep_missing(found, complete=complete)
+        self._keep_missing(found)
         before, self._entries = self._entries, found
         for key in {**before, **found}:
             old = before[key].hpa if key in before else None
@@ -271,10 +225,9 @@ class Folder:
             if old is not new:
                 self._change(key, old, new)
 
-    def _keep_missing(self, found: dict[Key, _Entry], *, complete: bool) -> None:
-        """Adds the HPAs to `found` that are missing for the first time: the next complete scan decides on them."""
-        missing = frozenset(self._entries) - frozenset(found)
-        self._missed = missing - self._missed if complete else missing
+    def _keep_missing(self, found: dict[Key, _Entry]) -> None:
+        """Adds the HPAs to `found` that are missing for the first time: the next scan decides on them."""
+        self._missed = frozenset(self._entries) - frozenset(found) - self._missed
         found.update((key, self._entries[key]) for key in self._missed)
 
     def _change(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
@@ -346,15 +299,6 @@ def _capped(problems: list[Problem]) -> tuple[Problem, ...]:
         return tuple(problems)
     more = Problem("", f"{rest} more problems from here on", line=problems[_MAX_PROBLEMS].line)
     return (*problems[:_MAX_PROBLEMS], more)
-
-
-def _size_of_change(path: Path, known: _File | None, scale_to_zero: bool) -> int:
-    """Returns the size in bytes of a changed file; 0 for an unchanged or unreadable file."""
-    try:
-        stamp = _stamp(path.stat(), scale_to_zero)  # follows links: a mounted ConfigMap replaces that to its folder
-    except OSError:
-        return 0  # reading it reports the error
-    return 0 if known is not None and known.stamp == stamp else stamp[-1]
 
 
 def _stamp(stat: os.stat_result, scale_to_zero: bool) -> _Stamp:

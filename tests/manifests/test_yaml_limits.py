@@ -1,11 +1,10 @@
-"""Limits of manifest files: too large ones are refused early, and large ones do not delay the others."""
+"""Limits of manifest files: too large ones are refused early, and large ones do not stop the event loop."""
 
 import asyncio
 import gc
 import threading
 import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -13,7 +12,7 @@ import yaml
 from hpad.api import yaml_reader
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
-from hpad.manifests import documents, folder
+from hpad.manifests import documents
 from hpad.manifests.documents import Document
 from hpad.manifests.folder import Folder
 
@@ -112,135 +111,34 @@ def test_documents_before_the_limit_are_read(few: int) -> None:
     assert refused(found[1:])
 
 
-class Watched:
-    """A folder whose file `large.yaml` is not read until `go` is set."""
+async def test_a_file_is_read_in_a_thread_and_the_hpas_stay_in_force_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only then is the folder synced: an HPA that appeared later would start without its stored state."""
+    followed, reading, go = Folder(tmp_path, SystemClock()), asyncio.Event(), threading.Event()
+    loop, parse = asyncio.get_running_loop(), documents.parse
 
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.path = path
-        self.folder = Folder(path, SystemClock(), poll_seconds=0.005)
-        self.reading, self.go = threading.Event(), threading.Event()
-        self.threads: set[threading.Thread] = set()
-        parse = documents.parse
+    def slowly(content: bytes, file: str, suffix: str) -> list[Document]:
+        loop.call_soon_threadsafe(reading.set)
+        assert go.wait(SOON)
+        return parse(content, file, suffix)
 
-        def slowly(content: bytes, file: str, suffix: str) -> list[Document]:
-            self.threads.add(threading.current_thread())
-            if Path(file).name.startswith("large"):
-                self.reading.set()
-                assert self.go.wait(SOON)
-            return parse(content, file, suffix)
-
-        monkeypatch.setattr(documents, "parse", slowly)
-
-    def write(self, name: str, text: str) -> None:
-        (self.path / ".fresh").write_text(text)
-        (self.path / ".fresh").rename(self.path / name)
-
-    def maximum(self, name: str) -> int | None:
-        hpa = self.folder.get(Key("default", name))
-        return None if hpa is None else hpa.spec.max_replicas
-
-    async def until(self, name: str, maximum: int | None) -> None:
+    monkeypatch.setattr(documents, "parse", slowly)
+    for maximum, before in ((3, None), (4, 3)):
+        reading.clear()
+        go.clear()
+        (tmp_path / "a.yaml").write_text(GOOD.format("web", maximum) + "#" * maximum)
+        scan = asyncio.create_task(followed.refresh())
         async with asyncio.timeout(SOON):
-            while self.maximum(name) != maximum:  # noqa: ASYNC110  # the folder has no event for it
-                await asyncio.sleep(0.002)
-
-
-@pytest.fixture
-def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    created = Watched(tmp_path, monkeypatch)
-    yield created
-    created.go.set()
-
-
-def large(*hpas: str) -> str:
-    return "".join(hpas) + "#" * folder.LARGE
-
-
-async def test_changes_of_other_files_are_applied_while_a_large_file_is_read(watched: Watched) -> None:
-    watched.write("z.yaml", GOOD.format("good", 5))
-    running = asyncio.create_task(watched.folder.run())
-    await watched.until("good", 5)
-    watched.write("large.yaml", large(GOOD.format("other", 1)))
-    async with asyncio.timeout(SOON):
-        await asyncio.to_thread(watched.reading.wait)
-    watched.write("z.yaml", GOOD.format("good", 9))
-    await watched.until("good", 9)
-    watched.write("y.yaml", GOOD.format("new", 2))
-    await watched.until("new", 2)
-    (watched.path / "y.yaml").unlink()
-    assert watched.maximum("other") is None
-    watched.go.set()
-    await watched.until("other", 1)
-    await watched.until("new", None)
-    assert threading.main_thread() not in watched.threads
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-
-
-async def test_an_hpa_that_moves_into_a_large_file_is_never_removed(watched: Watched) -> None:
-    removed: list[Key] = []
-    watched.go.set()
-    watched.write("a.yaml", GOOD.format("web", 3))
-    await watched.folder.refresh()
-    watched.folder.subscribe(lambda key, old, new: removed.append(key) if new is None else None)
-    watched.write("large.yaml", large(GOOD.format("web", 3), GOOD.format("api", 4)))
-    (watched.path / "a.yaml").unlink()
-    for _ in range(4):
-        await watched.folder.refresh()
-    assert (watched.maximum("web"), watched.maximum("api"), removed) == (3, 4, [])
-
-
-async def test_an_hpa_that_moves_into_a_file_that_is_being_read_is_never_removed(watched: Watched) -> None:
-    removed: list[Key] = []
-    watched.write("a.yaml", GOOD.format("web", 3))
-    running = asyncio.create_task(watched.folder.run())
-    await watched.until("web", 3)
-    watched.folder.subscribe(lambda key, old, new: removed.append(key) if new is None else None)
-    watched.write("large.yaml", large(GOOD.format("web", 3)))
-    async with asyncio.timeout(SOON):
-        await asyncio.to_thread(watched.reading.wait)
-    (watched.path / "a.yaml").unlink()
-    for number in range(4):  # each of these causes a scan
-        watched.write("b.yaml", GOOD.format("other", number + 1))
-        await watched.until("other", number + 1)
-    watched.go.set()
-    await watched.until("web", 3)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert removed == []
-
-
-async def test_a_scan_with_several_large_files_counts_as_one(watched: Watched) -> None:
-    """An HPA is removed only after two scans in a row did not find it."""
-    watched.folder = Folder(watched.path, SystemClock(), poll_seconds=3600)
-    watched.go.set()
-    watched.write("a.yaml", GOOD.format("web", 3))
-    await watched.folder.refresh()
-    (watched.path / "a.yaml").unlink()
-    for name in "bcd":
-        watched.write(f"large-{name}.yaml", large(GOOD.format(name, 1)))
-    await watched.folder.refresh()
-    assert watched.maximum("web") == 3
-    await watched.folder.refresh()
-    assert watched.maximum("web") is None
-
-
-async def test_the_folder_is_synced_only_after_its_large_files_are_read(watched: Watched) -> None:
-    """Otherwise their HPAs would start without their stored state."""
-    watched.write("large.yaml", large(GOOD.format("web", 3)))
-    running = asyncio.create_task(watched.folder.run())
-    async with asyncio.timeout(SOON):
-        await asyncio.to_thread(watched.reading.wait)
-    assert not watched.folder.synced.is_set()
-    watched.go.set()
-    async with asyncio.timeout(SOON):
-        await watched.folder.synced.wait()
-    assert watched.maximum("web") == 3
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+            await reading.wait()
+        hpa = followed.get(Key("default", "web"))
+        assert (hpa and hpa.spec.max_replicas) == before
+        assert followed.synced.is_set() == (before is not None)
+        go.set()
+        await scan
+        (found,) = followed.values()
+        assert found.spec.max_replicas == maximum
+    assert followed.synced.is_set()
 
 
 async def test_only_the_first_problems_of_a_file_are_kept_with_the_number_of_the_others(tmp_path: Path) -> None:
