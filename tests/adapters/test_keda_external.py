@@ -192,6 +192,7 @@ async def test_values_are_chosen_as_in_keda(answer: bytes, values: tuple[int, ..
         ("GetMetrics", b"\xff" * 12, "cut off"),
         ("GetMetrics", b"\x0b", "not in the encoding of Protocol Buffers"),
         ("GetMetrics", b"\x0a\x03\x0a\x01\xff", "not UTF-8"),
+        ("GetMetrics", b"\x10\x00" * 10_000, "answered to GetMetrics with more than 16 KiB"),
         ("GetMetrics", b"x" * (5 << 20), "sent more than 4 MiB, too much for an answer"),
         (
             "GetMetrics",

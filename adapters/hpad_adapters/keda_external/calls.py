@@ -15,6 +15,8 @@ from hpad_adapters.keda_external import messages
 
 MAX_BYTES = 4 << 20
 """The limit for everything that a scaler sends in one batch."""
+MESSAGE_BYTES = 16 << 10
+"""The limit for one answer, which holds a few names and numbers: each field of two bytes takes a microsecond."""
 FRAMES, FRAMES_PER_CALL = 64, 32
 """The limit for frames that hold no part of a message to speak of: a call needs some five."""
 HEADER_BYTES = 16 << 10
@@ -138,6 +140,8 @@ class Calls:
             raise AdapterError(
                 self._refused or f"did not answer to {method} as a gRPC server does ({reason(error)})"
             ) from None
+        if len(response) > MESSAGE_BYTES:
+            raise AdapterError(f"answered to {method} with more than {MESSAGE_BYTES >> 10} KiB")
         return response
 
     @property
