@@ -43,7 +43,6 @@ class Cache(Generic[T]):
         self._values: MutableMapping[Key, T] = {}
         self._bug = bug
         self._callbacks: list[Callback[T]] = []
-        self._offered: set[Key] = set()
         self._causes: set[tuple[str, str, int]] = set()
         self._params = params or {}
         self._reflectors = [Reflector(self, kind, scope, each, self._params) for each in scope.namespaces or ("",)]
@@ -86,7 +85,6 @@ class Cache(Generic[T]):
     def offer(self, decoded: DecodedObject[T]) -> None:
         """Stores an object that was read or written outside the watch, if it is newer than the stored one."""
         if self.kind.version is not None:
-            self._offered.add(decoded.key)
             self.put(decoded)
 
     async def run(self) -> None:
@@ -95,35 +93,27 @@ class Cache(Generic[T]):
             for reflector in self._reflectors:
                 group.create_task(reflector.run(), name=f"{self.kind.resource} {reflector.namespace}".strip())
 
-    def listing(self, namespace: str) -> None:
-        """Called when a list begins. The list includes every object that was offered before."""
-        self._offered -= {key for key in self._offered if namespace in ("", key.namespace)}
-
     def has(self, key: Key, version: str) -> bool:
         """Returns whether exactly this resourceVersion of an object is stored."""
         stored = self._values.get(key)
         return stored is not None and self.kind.version is not None and self.kind.version(stored) == version
 
     def put(self, decoded: DecodedObject[T], *, listed: bool = False) -> None:
-        """Stores an object, unless the stored one is as new.
+        """Stores an object, unless the stored one is as new; a listed one in any case.
 
-        A listed object replaces a stored one of a later version, or of the same version with other content: a server
-        restored from a backup assigns the same versions to other writes.
+        The versions of a server that was restored from a backup start anew. An object that was written while a list was
+        on its way goes back to the version of the list, until the watch brings the written one.
         """
         key, old = decoded.key, self._values.get(decoded.key)
-        # An offered object may be later than the list, which was on its way when the object was written.
-        trusted = listed and key not in self._offered
-        if old is None or not self._as_new(old, decoded.value, decoded.version, trusted):
+        if old is None or not (old == decoded.value if listed else self._as_new(old, decoded)):
             self._values[key] = decoded.value
             self._notify(key, old, decoded)
 
     def drop(self, key: Key, version: str, *, listed: bool = False) -> None:
         """Removes an object that was deleted at `version`, unless the stored one is later."""
         old = self._values.get(key)
-        trusted = listed and key not in self._offered
-        if old is not None and (trusted or not self._later(old, version)):
+        if old is not None and (listed or not self._later(old, version)):
             del self._values[key]
-            self._offered.discard(key)
             self._notify(key, old, None)
 
     def settled(self) -> None:
@@ -145,12 +135,11 @@ class Cache(Generic[T]):
                 return reflector
         return None
 
-    def _as_new(self, stored: T, value: T, version: str, trusted: bool) -> bool:
+    def _as_new(self, stored: T, other: DecodedObject[T]) -> bool:
+        """Returns whether the stored value is the other one, or later."""
         if self.kind.version is None:
-            return stored == value
-        if self.kind.version(stored) == version:
-            return not trusted or stored == value
-        return not trusted and self._later(stored, version)
+            return stored == other.value
+        return self.kind.version(stored) == other.version or self._later(stored, other.version)
 
     def _later(self, stored: T, version: str) -> bool:
         """Returns whether the stored value was written after `version`."""

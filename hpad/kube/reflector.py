@@ -26,7 +26,7 @@ _REFUSED = frozenset({403, 404})
 _NO_STREAMING = frozenset({400, 405, 422})  # answers of servers that do not support streaming lists, or disable them
 _STORED = frozenset({watch.ADDED, watch.MODIFIED})
 _MOST_REFUSALS = 3  # refused watches in a row until a list is read
-_MOST_ABSENCES = 2  # attempts without an answer in a row: the server may have been restored from a backup
+_MOST_ABSENCES = 2  # attempts without an answer in a row until a list is read
 _UNREADABLE = 1024  # unreadable objects that are logged separately
 
 
@@ -37,7 +37,6 @@ class State(Enum):
     STREAMING = "listing as a stream"
     PAGING = "listing in pages"
     WATCHING = "watching"
-    CHECKING = "checking whether the server still knows the last version"
     STOPPED = "stopped"
 
 
@@ -47,7 +46,6 @@ class StepEnd(Enum):
     DONE = "done"
     FAILED = "failed"
     UNSUPPORTED = "not supported by the server"
-    LOST = "connection lost, or ended by the server before its time"
     EXPIRED = "the version is not known to the server"
     CANCELLED = "cancelled"
 
@@ -62,10 +60,7 @@ TRANSITIONS: Final[Mapping[tuple[State, StepEnd], State]] = {
     (State.PAGING, StepEnd.FAILED): State.PAGING,
     (State.WATCHING, StepEnd.DONE): State.WATCHING,
     (State.WATCHING, StepEnd.FAILED): State.WATCHING,
-    (State.WATCHING, StepEnd.LOST): State.CHECKING,
     (State.WATCHING, StepEnd.EXPIRED): State.STREAMING,
-    (State.CHECKING, StepEnd.DONE): State.WATCHING,
-    (State.CHECKING, StepEnd.EXPIRED): State.STREAMING,
     **{(state, StepEnd.CANCELLED): State.STOPPED for state in State if state not in {State.IDLE, State.STOPPED}},
 }
 
@@ -97,7 +92,6 @@ class ReflectorStore(Protocol[T]):
     trouble: str | None
     answered: asyncio.Event
 
-    def listing(self, namespace: str) -> None: ...
     def has(self, key: Key, version: str) -> bool: ...
     def put(self, decoded: watch.DecodedObject[T], *, listed: bool = False) -> None: ...
     def drop(self, key: Key, version: str, *, listed: bool = False) -> None: ...
@@ -148,7 +142,6 @@ class Reflector(Generic[T]):
             State.STREAMING: self._stream,
             State.PAGING: self._page,
             State.WATCHING: self._watch,
-            State.CHECKING: self._check,
         }
 
     async def run(self) -> None:
@@ -168,7 +161,6 @@ class Reflector(Generic[T]):
         """Reads a streaming list. A stream that failed is followed by a list in pages."""
         if not self._server_streams:
             return StepEnd.UNSUPPORTED
-        self._store.listing(self.namespace)
         try:
             await self._read_stream()
         except errors.ApiError as error:
@@ -178,7 +170,6 @@ class Reflector(Generic[T]):
         return StepEnd.DONE
 
     async def _page(self) -> StepEnd:
-        self._store.listing(self.namespace)
         try:
             try:
                 await self._read_pages(self._options.page_size)
@@ -205,7 +196,7 @@ class Reflector(Generic[T]):
             self._delay = self._backoff.next()  # against a loop of requests if the server ends each watch at once
         else:
             self._backoff.reset()
-        return StepEnd.DONE if lasted >= seconds - 1 else StepEnd.LOST
+        return StepEnd.DONE
 
     async def _read_watch(self, params: Mapping[str, str], silence: float) -> None:
         """Applies the changes of a watch until the server ends it. Raises ApiError."""
@@ -218,15 +209,6 @@ class Reflector(Generic[T]):
                         await self._clock.sleep(0)  # lets other tasks run
                 self._answered()
 
-    async def _check(self) -> StepEnd:
-        """Detects a server with older data, as after a restore: a watch from a future version receives nothing."""
-        try:
-            body = await self._client.request("GET", self._path, params={**self._params, "limit": "1"})
-            behind = later(self._version, watch.page(body).metadata.resource_version)
-        except errors.ApiError:
-            return StepEnd.DONE  # the next watch fails as well
-        return self._relist(f"the server is behind version {self._version}") if behind else StepEnd.DONE
-
     def _watch_failed(self, error: errors.ApiError) -> StepEnd:
         """Relists after an expired version or repeated failures; otherwise sets a delay."""
         if error.status == 0:
@@ -235,8 +217,7 @@ class Reflector(Generic[T]):
             self._refusals += 1
         if error.gone or self._refusals >= _MOST_REFUSALS or self._absences >= _MOST_ABSENCES:
             return self._relist(str(error))
-        self._failed(error)
-        return StepEnd.LOST if error.status == 0 else StepEnd.FAILED
+        return self._failed(error)
 
     def _relist(self, reason: str) -> StepEnd:
         """Sets the delay until the next list: none at first, longer while watches keep failing soon after lists."""

@@ -242,21 +242,6 @@ async def test_a_list_replaces_an_object_of_the_same_version_with_other_content(
     assert changes == [("a", None, 3), ("b", None, 3), ("a", 3, 7)]
 
 
-async def test_a_list_does_not_undo_a_write_of_the_same_version(script, cache, running):
-    """An object that was written while the list was read comes from the answer to the write."""
-    written = hpas.hpa(b'{"metadata":{"name":"a","namespace":"n","resourceVersion":"9"},"spec":{"maxReplicas":8}}')
-
-    async def late(request):
-        cache.offer(written)
-        return await page(hpa("a", 9), version=9)(request)
-
-    script.on("GET", HPAS, late)
-    script.on("GET", HPAS + "?watch", hangs)
-    running(cache.run())
-    await synced(cache)
-    assert cache.get(Key("n", "a")).spec.max_replicas == 8
-
-
 async def test_a_failing_subscriber_does_not_affect_the_cache_and_the_other_subscribers(script, client, running):
     """The bug is counted."""
     script.on("GET", HPAS, page(hpa("a", 1), hpa("odd", 2)))

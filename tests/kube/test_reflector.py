@@ -53,14 +53,12 @@ SCENARIOS: dict[str, tuple[Callable[[SkippingClock], dict[str, list[Answer]]], l
     "streaming list, then a watch that ends too early": (
         lambda _: {
             STREAM: [streams(line("ADDED", hpa("a", 1)), COMPLETE)],
-            WATCH: [streams()],
-            HPAS: [page(version=12)],
+            WATCH: [streams(), hangs],
         },
         [
             (State.IDLE, StepEnd.DONE),
             (State.STREAMING, StepEnd.DONE),
-            (State.WATCHING, StepEnd.LOST),
-            (State.CHECKING, StepEnd.DONE),
+            (State.WATCHING, StepEnd.DONE),
         ],
     ),
     "streaming list that breaks off, then a failed list in pages": (
@@ -89,12 +87,12 @@ SCENARIOS: dict[str, tuple[Callable[[SkippingClock], dict[str, list[Answer]]], l
             (State.PAGING, StepEnd.DONE),
         ],
     ),
-    "server that was restored from a backup": (
-        lambda _: {HPAS: [page(version=99), page(version=3)], WATCH: [resets, hangs]},
+    "server that answers no watch": (
+        lambda _: {HPAS: [page()], WATCH: [resets, resets, hangs]},
         [
             *START,
-            (State.WATCHING, StepEnd.LOST),
-            (State.CHECKING, StepEnd.EXPIRED),
+            (State.WATCHING, StepEnd.FAILED),
+            (State.WATCHING, StepEnd.EXPIRED),
             (State.STREAMING, StepEnd.UNSUPPORTED),
             (State.PAGING, StepEnd.DONE),
         ],
