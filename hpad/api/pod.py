@@ -4,14 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from ipaddress import IPv4Address, IPv6Address
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from hpad.api import deletion_cost
 from hpad.api.deletion_cost import DeletionCost
-from hpad.api.metadata import Moment
-from hpad.api.quantity import Quantity
 
 _ALWAYS: Final = "Always"
 _FINISHED: Final = ("Succeeded", "Failed")
@@ -189,151 +187,3 @@ def _raise_to(total: dict[str, int], least: Mapping[str, int]) -> None:
     # Not the operator | of Counter, which drops requests of 0: a request of 0 differs from none.
     for name, amount in least.items():
         total[name] = max(amount, total.get(name, amount))
-
-
-class _Wire(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """The base of the core/v1 Pod structs of this file."""
-
-
-class _Meta(_Wire, frozen=True):
-    name: str = ""
-    namespace: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    deletion_timestamp: Moment | None = None
-
-
-class _Resources(_Wire, frozen=True):
-    requests: dict[str, Quantity] | None = None
-
-
-class _Container(_Wire, frozen=True):
-    name: str = ""
-    resources: _Resources = _Resources()
-    restart_policy: str | None = None
-
-
-class _Spec(_Wire, frozen=True):
-    containers: tuple[_Container, ...] = ()
-    init_containers: tuple[_Container, ...] = ()
-    resources: _Resources | None = None
-    overhead: dict[str, Quantity] | None = None
-
-
-class _Condition(_Wire, frozen=True):
-    type: str = ""
-    status: str = ""
-    last_transition_time: Moment | None = None
-
-
-class _ContainerStatus(_Wire, frozen=True):
-    name: str = ""
-    resources: _Resources | None = None
-    allocated_resources: dict[str, Quantity] | None = None
-
-
-class _Status(_Wire, frozen=True):
-    phase: str = ""
-    conditions: tuple[_Condition, ...] = ()
-    start_time: Moment | None = None
-    container_statuses: tuple[_ContainerStatus, ...] = ()
-    init_container_statuses: tuple[_ContainerStatus, ...] = ()
-    resources: _Resources | None = None
-    allocated_resources: dict[str, Quantity] | None = None
-
-
-class Wire(_Wire, frozen=True):
-    """A core/v1 Pod in JSON, for decoders of larger documents."""
-
-    metadata: _Meta = _Meta()
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-
-def from_wire(wire: Wire) -> Pod:
-    """Returns the pod of a decoded object."""
-    spec, status = wire.spec, wire.status
-    regular = [ContainerRequests(each.name, _amounts(each.resources.requests)) for each in spec.containers]
-    initial = [
-        (each.restart_policy == _ALWAYS, ContainerRequests(each.name, _amounts(each.resources.requests)))
-        for each in spec.init_containers
-    ]
-    ready = next((condition for condition in status.conditions if condition.type == "Ready"), None)
-    own = None if spec.resources is None else _amounts(spec.resources.requests)
-    containers, pod_requests = together(own, regular, initial)
-    return Pod(
-        name=wire.metadata.name,
-        namespace=wire.metadata.namespace,
-        labels=wire.metadata.labels or {},
-        phase=status.phase,
-        deleted=wire.metadata.deletion_timestamp is not None,
-        start_time=status.start_time,
-        ready=None if ready is None else ready.status,
-        ready_since=None if ready is None else ready.last_transition_time,
-        containers=containers,
-        pod_requests=pod_requests,
-        other_requests=other_requests(own, regular, initial, _applied_by(status), _amounts(spec.overhead)),
-        deletion_cost=deletion_cost.of_annotations(wire.metadata.annotations or {}),
-    )
-
-
-def _applied_by(status: _Status) -> AppliedRequests:
-    both = (*status.container_statuses, *status.init_container_statuses)
-    containers = {each.name: _actual(each.resources, each.allocated_resources) for each in both}
-    return AppliedRequests(containers, _actual(status.resources, status.allocated_resources))
-
-
-def _actual(applied: _Resources | None, allocated: dict[str, Quantity] | None) -> dict[str, int]:
-    """Returns the requests that the node applies, or those that it has admitted where it says no more."""
-    return _amounts((None if applied is None else applied.requests) or allocated)
-
-
-def to_builtins(pod: Pod, now: datetime) -> dict[str, Any]:
-    """Returns a core/v1 Pod that `from_wire` reads as the same pod without owner and address.
-
-    Its deletion time is `now`.
-    """
-    condition = _Condition("Ready", pod.ready, pod.ready_since) if pod.ready is not None else None
-    own = None if pod.pod_requests is None else _Resources(_quantities(pod.pod_requests))
-    other = pod.other_requests
-    applied = () if other is None else other.containers
-    whole = None if other is None or other.pod_requests is None else _Resources(_quantities(other.pod_requests))
-    wire = Wire(
-        metadata=_Meta(
-            name=pod.name,
-            namespace=pod.namespace,
-            labels=dict(pod.labels) or None,
-            annotations=_annotations(pod.deletion_cost),
-            deletion_timestamp=now if pod.deleted else None,
-        ),
-        spec=_Spec(
-            containers=tuple(_Container(each.name, _Resources(_quantities(each.requests))) for each in pod.containers),
-            resources=own,
-            overhead=_quantities(other.overhead) or None if other is not None else None,
-        ),
-        status=_Status(
-            phase=pod.phase,
-            conditions=() if condition is None else (condition,),
-            start_time=pod.start_time,
-            container_statuses=tuple(
-                [_ContainerStatus(each.name, _Resources(_quantities(each.requests))) for each in applied]
-            ),
-            resources=whole,
-        ),
-    )
-    value: dict[str, Any] = msgspec.to_builtins(wire, enc_hook=str)
-    return value
-
-
-def _annotations(cost: DeletionCost | None) -> dict[str, str] | None:
-    if cost is None:
-        return None
-    return {name: text for name, text in deletion_cost.to_annotations(cost).items() if text is not None}
-
-
-def _amounts(requests: Mapping[str, Quantity] | None) -> dict[str, int]:
-    return {name: quantity.milli() for name, quantity in (requests or {}).items()}
-
-
-def _quantities(requests: Mapping[str, int]) -> dict[str, Quantity]:
-    return {name: Quantity.from_milli(amount) for name, amount in requests.items()}

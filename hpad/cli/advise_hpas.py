@@ -11,10 +11,11 @@ from hpad.api import hpa as v2
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import AUTOSCALER_KEY, Key
 from hpad.api.text import meant, shown
+from hpad.api.wire import UNDECODABLE
 from hpad.cli import competing, fetch, manifest
 from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
-from hpad.kube import errors, hpas, paths, watch
+from hpad.kube import errors, hpas, paths
 from hpad.kube.auth import kubeconfig
 from hpad.kube.auth.credentials import ConfigError
 from hpad.kube.client import Client
@@ -133,7 +134,7 @@ def _decoded(items: Iterable[msgspec.Raw], kind: str, settings: Settings) -> Kno
     for item in items:
         try:
             hpa = hpas.hpa(item, _FORMS[kind]).value
-        except watch.UNDECODABLE as error:
+        except UNDECODABLE as error:
             unread.append(NotAssessed(_key(item, kind), f"cannot be decoded: {error}"))
             continue
         problem = hpa.spec.refused or hpa.spec.invalid

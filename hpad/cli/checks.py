@@ -17,12 +17,13 @@ from hpad.adapter import AdapterError, HPAIdentity, Query
 from hpad.api import selector
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
+from hpad.api.wire import UNDECODABLE
 from hpad.cli import offline
 from hpad.cli.output import counted
 from hpad.clock import Clock
 from hpad.daemon import assembly
 from hpad.engine.spec import compiled_spec
-from hpad.kube import access, cluster, errors, hpas, paths, watch
+from hpad.kube import access, cluster, errors, hpas, paths
 from hpad.kube.client import Client
 from hpad.manifests import folder
 from hpad.serve import ServeError
@@ -237,7 +238,7 @@ def decode_hpas(items: Iterable[msgspec.Raw], form: hpas.Form = hpas.HPA) -> lis
     for item in items:
         try:
             found.append(hpas.hpa(item, form).value)
-        except watch.UNDECODABLE:
+        except UNDECODABLE:
             continue
     return found
 

@@ -15,6 +15,7 @@ import msgspec
 from hpad.api import selector
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import AUTOSCALER_KEY, Key
+from hpad.api.wire import UNDECODABLE
 from hpad.cli.checks import ERROR, NOTE, OK, WARNING, Finding, listed
 from hpad.cli.output import counted
 from hpad.engine import annotations, busy, conditions
@@ -139,7 +140,7 @@ async def _competing_hpas(client: Client, settings: Settings) -> dict[TargetKey,
         async for item in _items(client, paths.HPAS.collection(namespace)):
             try:
                 scaler, is_ours = competitors.decode(item, chosen)
-            except watch.UNDECODABLE:
+            except UNDECODABLE:
                 continue
             if not is_ours:
                 found[scaler.target_key].add(scaler.key)

@@ -11,6 +11,7 @@ from hpad.api import limits, selector
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, Scale
 from hpad.api.metadata import Key
 from hpad.api.selector import Selector
+from hpad.api.wire import Meta, labels
 from hpad.clock import Clock
 from hpad.engine.view import HPA, SCALE, STATUS, UNNAMED, Competitor
 from hpad.kube import managed_fields, paths, scale, watch
@@ -52,7 +53,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Hpa(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    metadata: watch.Meta = watch.Meta()
+    metadata: Meta = Meta()
     spec: _Spec = _Spec()
 
 
@@ -60,12 +61,12 @@ _HPA: Final = msgspec.json.Decoder(_Hpa)
 
 
 def decode(raw: bytes | msgspec.Raw, ours: Selector | None) -> tuple[OtherHpa, bool]:
-    """Decodes an HPA; also returns whether `ours` selects it. Raises watch.UNDECODABLE."""
-    wire = _HPA.decode(raw)
-    metadata, labels = wire.metadata, watch.labels(wire.metadata.labels)
-    target = target_key(metadata.namespace, limits.reference(wire.spec.scale_target_ref))
+    """Decodes an HPA; also returns whether `ours` selects it. Raises UNDECODABLE."""
+    hpa = _HPA.decode(raw)
+    metadata = hpa.metadata
+    target = target_key(metadata.namespace, limits.reference(hpa.spec.scale_target_ref))
     key = Key(metadata.namespace, metadata.name)
-    return OtherHpa(key, target, metadata.resource_version), ours is not None and ours.matches(labels)
+    return OtherHpa(key, target, metadata.resource_version), ours is not None and ours.matches(labels(metadata.labels))
 
 
 class OtherHpas:

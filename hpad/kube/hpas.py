@@ -29,11 +29,12 @@ from hpad.api.hpa import (
 )
 from hpad.api.kept import kept
 from hpad.api.metadata import AUTOSCALER_KEY, Key, ObjectMeta
+from hpad.api.wire import DECODED, UNDECODABLE, interned
 from hpad.kube import errors, managed_fields, paths
 from hpad.kube.cache import Cache, Callback
 from hpad.kube.client import Allowed, Client
 from hpad.kube.reflector import Kind
-from hpad.kube.watch import DECODED, UNDECODABLE, DecodedObject, Original, WatchScope, interned
+from hpad.kube.watch import DecodedObject, Original, WatchScope
 
 ABSENT: Final = "this API server has no autoscaling/v2: hpad needs Kubernetes 1.23 or later"
 NOT_INSTALLED: Final = "the kind Autoscaler is not installed: kubectl apply -f config/crd/autoscalers.hpad.io.yaml"

@@ -1,244 +1,27 @@
-"""Pods: their decoding, their cache with an index by label, and the patches that set their deletion costs."""
+"""Pods: their cache with an index by label, and the patches that set their deletion costs."""
 
-import functools
 import math
 import operator
-import socket
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from hpad.api import quantity
-from hpad.api.deletion_cost import COST_SET, DELETION_COST, DeletionCost, of_annotations, to_annotations
-from hpad.api.kept import kept
+from hpad.api import pod_json
+from hpad.api.deletion_cost import COST_SET, DELETION_COST, DeletionCost, to_annotations
 from hpad.api.metadata import Key
-from hpad.api.pod import AppliedRequests, ContainerRequests, OtherRequests, Pod, effective_requests, other_requests
+from hpad.api.pod import Pod
 from hpad.api.selector import Operator, Selector
 from hpad.kube import paths
 from hpad.kube.cache import Cache
 from hpad.kube.reflector import Kind
-from hpad.kube.watch import (
-    DECODED,
-    EMPTY,
-    TEXTS,
-    ControlledMeta,
-    DecodedObject,
-    WatchScope,
-    controller_of,
-    interned,
-    labels,
-    short,
-)
-
-_MOST_CONTAINERS: Final = 1000
-_LONGEST_REQUESTS: Final = 1 << 16
-"""Bytes of the JSON of all requests of a pod."""
-_SHORT: Final = 1 << 13
-"""Bytes of a pod; a container takes nine or more."""
-_TOO_LARGE: Final = (ContainerRequests(f"(more than {_MOST_CONTAINERS:,}, or too long requests)", {}),)
-"""Stands for the containers of a pod that has too many: a container without requests fails the metrics of usage."""
-_COST: Final = b"deletion-cost"
-"""A part of the names of the annotations of a pod that are read."""
-_ALWAYS = "Always"  # the restart policy that makes an init container a sidecar
-
-
-class _Resources(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    requests: msgspec.Raw = EMPTY
-
-
-class _Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    name: str = ""
-    resources: _Resources = _Resources()
-    restart_policy: str = ""
-
-
-class _PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    containers: tuple[_Container, ...] = ()
-    init_containers: tuple[_Container, ...] = ()
-    resources: _Resources = _Resources()
-    overhead: msgspec.Raw = EMPTY
-
-
-class _Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    type: str = ""
-    status: str = ""
-    last_transition_time: datetime | None = None
-
-
-class _ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    name: str = ""
-    resources: _Resources = _Resources()
-    allocated_resources: msgspec.Raw = EMPTY
-
-
-class _PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    phase: str = ""
-    container_statuses: tuple[_ContainerStatus, ...] = ()
-    init_container_statuses: tuple[_ContainerStatus, ...] = ()
-    resources: _Resources = _Resources()
-    allocated_resources: msgspec.Raw = EMPTY
-    start_time: datetime | None = None
-    conditions: tuple[_Condition, ...] = ()
-    pod_ip: str = msgspec.field(default="", name="podIP")
-
-
-class _Pod(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    metadata: ControlledMeta = ControlledMeta()
-    spec: _PodSpec = _PodSpec()
-    status: _PodStatus = _PodStatus()
-
-
-_AMOUNTS: Final = msgspec.json.Decoder(dict[str, str | int | float] | None)
-_POD = msgspec.json.Decoder(_Pod)
+from hpad.kube.watch import DecodedObject, WatchScope
 
 
 def pod(raw: bytes | msgspec.Raw) -> DecodedObject[Pod]:
-    """Decodes a pod into about 500 bytes, if pods share labels (`PodCache`) and requests.
-
-    Raises UNDECODABLE.
-    """
-    wire = _POD.decode(raw)
-    # A pod whose whole text is short has neither too many containers nor too long requests.
-    value = _compact(wire, is_too_large=len(memoryview(raw)) > _SHORT and _is_too_large(wire))
-    return DecodedObject(Key(value.namespace, value.name), wire.metadata.resource_version, value)
-
-
-def _compact(wire: _Pod, *, is_too_large: bool) -> Pod:
-    spec, status = wire.spec, wire.status
-    sidecars = [container for container in spec.init_containers if container.restart_policy == _ALWAYS]
-    requests = tuple([(each.name, bytes(each.resources.requests)) for each in (*spec.containers, *sidecars)])
-    ready = next((condition for condition in status.conditions if condition.type == "Ready"), None)
-    return Pod(
-        name=wire.metadata.name,
-        namespace=short(wire.metadata.namespace),
-        labels=labels(wire.metadata.labels),
-        phase=short(status.phase),
-        deleted=wire.metadata.deletion_timestamp is not None,
-        start_time=_shared_time(status.start_time),
-        ready=short(ready.status) if ready else None,
-        ready_since=_shared_time(ready.last_transition_time) if ready else None,
-        containers=_TOO_LARGE if is_too_large else _containers(requests),
-        pod_requests=None if is_too_large else _pod_requests(spec),
-        other_requests=None if is_too_large else _other_requests(wire, requests),
-        owner=controller_of(wire.metadata),
-        address=_address_number(status.pod_ip) if status.pod_ip else 0,
-        deletion_cost=_deletion_cost(bytes(wire.metadata.annotations)),
-    )
-
-
-def _deletion_cost(annotations: bytes) -> DeletionCost | None:
-    # Nearly no pod has one, and annotations are long: they are searched, not decoded.
-    if _COST not in annotations:
-        return None
-    return of_annotations(TEXTS.decode(annotations) or {})
-
-
-def _address_number(text: str) -> int:
-    """Returns an IP address as a number, which is smaller than its text; 0 for any other text."""
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            return int.from_bytes(socket.inet_pton(family, text))
-        except (OSError, ValueError):
-            continue
-    return 0
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def _shared_time(time: datetime | None) -> datetime | None:
-    """Returns the same object for equal times: pods of one rollout often start in the same second."""
-    return time
-
-
-@kept(lambda raw: DECODED * len(raw))
-def _amounts(raw: bytes) -> dict[str, int]:
-    """Decodes requests into milli-units; containers with equal requests share the dict."""
-    amounts = _AMOUNTS.decode(raw) or {}
-    return {interned(name): quantity.parse_milli(str(value)) for name, value in amounts.items()}
-
-
-@kept(lambda parts: DECODED * sum([len(name) + len(requests) for name, requests in parts]))
-def _containers(parts: tuple[tuple[str, bytes], ...]) -> tuple[ContainerRequests, ...]:
-    return tuple(ContainerRequests(interned(name), _amounts(requests)) for name, requests in parts)
-
-
-def _is_too_large(wire: _Pod) -> bool:
-    """Returns whether the containers of a pod and their requests would take too long to read."""
-    spec, status = wire.spec, wire.status
-    both = (*spec.containers, *spec.init_containers)
-    statuses: tuple[_ContainerStatus | _PodStatus, ...] = (
-        status, *status.container_statuses, *status.init_container_statuses
-    )  # fmt: skip
-    asked = [spec.resources.requests, spec.overhead, *(each.resources.requests for each in both)]
-    applied = [raw for each in statuses for raw in (each.resources.requests, each.allocated_resources)]
-    if max(len(both), len(statuses) - 1) > _MOST_CONTAINERS:
-        return True
-    return max(sum(map(len, asked)), sum(map(len, applied))) > _LONGEST_REQUESTS
-
-
-def _pod_requests(spec: _PodSpec) -> Mapping[str, int] | None:
-    """Returns the requests of a pod with pod-level requests (KEP-2837), None for other pods."""
-    own = _amounts(bytes(spec.resources.requests))
-    if not own:
-        return None
-    return effective_requests(
-        own,
-        [_amounts(bytes(each.resources.requests)) for each in spec.containers],
-        [(each.restart_policy == _ALWAYS, _amounts(bytes(each.resources.requests))) for each in spec.init_containers],
-    )
-
-
-_NONE: Final = bytes(EMPTY)
-_Requests = tuple[str, bytes, bool]
-"""Name and requests of a container, and whether it is restartable."""
-
-
-def _other_requests(wire: _Pod, requests: Sequence[tuple[str, bytes]]) -> OtherRequests | None:
-    """Returns the requests in force where they differ from the spec, and the overhead; nearly all pods have neither.
-
-    `requests` are those of the containers and sidecars.
-    """
-    spec, status = wire.spec, wire.status
-    own = bytes(spec.resources.requests)
-    statuses = (*status.container_statuses, *status.init_container_statuses)
-    if own == _NONE and _are_applied(statuses, requests):
-        return None
-    both = (*spec.containers, *spec.init_containers)
-    asked = tuple([(each.name, bytes(each.resources.requests), each.restart_policy == _ALWAYS) for each in both])
-    actual = tuple([(each.name, raw) for each in statuses if (raw := _actual(each)) != _NONE])
-    return _shared_other(len(spec.containers), asked, actual, (own, _actual(status), bytes(spec.overhead)))
-
-
-def _are_applied(statuses: Sequence[_ContainerStatus], requests: Sequence[tuple[str, bytes]]) -> bool:
-    """Whether the texts say so. Equal amounts may be written in two ways. Init containers that end do not count."""
-    for each in statuses:  # no all(): this runs for each pod that is read
-        actual = _actual(each)
-        if actual != _NONE and (each.name, actual) not in requests and any([each.name == name for name, _ in requests]):
-            return False
-    return True
-
-
-def _actual(status: _ContainerStatus | _PodStatus) -> bytes:
-    """Returns the requests that the node applies, or those that it has admitted where it says no more."""
-    applied = bytes(status.resources.requests)
-    return applied if applied != _NONE else bytes(status.allocated_resources)
-
-
-def _length(parts: tuple[tuple[str, bytes] | _Requests, ...]) -> int:
-    return sum([len(each[0]) + len(each[1]) for each in parts])
-
-
-@kept(lambda regular, asked, actual, whole: DECODED * (_length(asked) + _length(actual) + sum(map(len, whole))))
-def _shared_other(
-    regular: int, asked: tuple[_Requests, ...], actual: tuple[tuple[str, bytes], ...], whole: tuple[bytes, bytes, bytes]
-) -> OtherRequests | None:
-    """Reads them; pods of one target share the result. `whole`: those of the spec, of the status, and the overhead."""
-    containers = [ContainerRequests(interned(name), _amounts(raw)) for name, raw, _ in asked]
-    initial = [(asked[index][2], each) for index, each in enumerate(containers) if index >= regular]
-    own, applied, overhead = (_amounts(each) for each in whole)
-    found = AppliedRequests({name: _amounts(raw) for name, raw in actual}, applied)
-    return other_requests(own or None, containers[:regular], initial, found, overhead)
+    """Decodes a pod; raises UNDECODABLE."""
+    value, version = pod_json.decode(raw)
+    return DecodedObject(Key(value.namespace, value.name), version, value)
 
 
 _UNIQUE = frozenset({"statefulset.kubernetes.io/pod-name"})  # not indexed: no two pods share a value

@@ -16,6 +16,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import msgspec
 import structlog
 
+from hpad.api import wire
 from hpad.api.metadata import Key
 from hpad.kube import errors, paths, watch
 from hpad.kube.watch import WatchScope
@@ -81,7 +82,7 @@ class Kind(Generic[T]):
     key_kind: str = ""
     optional: bool = False
 
-    def key(self, head: watch.Meta | watch.ObjectVersion) -> Key:
+    def key(self, head: wire.Meta | watch.ObjectVersion) -> Key:
         """Returns the key of an object of this kind."""
         return Key(head.namespace, head.name, self.key_kind)
 
@@ -354,7 +355,7 @@ class Reflector(Generic[T]):
         """Returns None for an unreadable object, which is logged once for each object and cause."""
         try:
             decoded = self._kind.decode(raw)
-        except watch.UNDECODABLE as error:
+        except wire.UNDECODABLE as error:
             key, text = self._kind.key(watch.meta(raw)), str(error)
             self._unreadable.occurred(
                 subject=key, cause=text, name=key.name, object_namespace=key.namespace, error=text

@@ -11,18 +11,19 @@ from typing import Final
 
 import msgspec
 
-from hpad.api import pod
+from hpad.api import pod_json
 from hpad.api import selector as selectors
-from hpad.api.hpa import CrossVersionObjectReference, Scale, ScaleSpec, ScaleStatus, dec_hook
+from hpad.api.hpa import CrossVersionObjectReference, Scale, ScaleSpec, ScaleStatus
 from hpad.api.kept import kept
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod, PodOwner
 from hpad.api.selector_syntax import MOST_REQUIREMENTS
+from hpad.api.wire import EMPTY, TEXTS, UNDECODABLE, ControlledMeta, controller_of, interned
 from hpad.kube import discovery, errors, managed_fields, paths
 from hpad.kube.cache import Cache
 from hpad.kube.client import Allowed, Client
 from hpad.kube.reflector import Kind
-from hpad.kube.watch import EMPTY, TEXTS, ControlledMeta, DecodedObject, controller_of, interned
+from hpad.kube.watch import DecodedObject
 
 _LONGEST_SELECTOR: Final = 1 << 16
 """Bytes of the JSON of a selector that is decoded: each requirement takes 50 beside its text."""
@@ -149,7 +150,7 @@ _SCALE = msgspec.json.Decoder(Scale)
 
 
 class _TemplatedSpec(msgspec.Struct, frozen=True):
-    template: pod.Wire | None = None
+    template: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _Templated(msgspec.Struct, frozen=True):
@@ -160,7 +161,7 @@ class _TemplatedList(msgspec.Struct, frozen=True):
     items: tuple[_Templated, ...] = ()
 
 
-_TEMPLATED = msgspec.json.Decoder(_TemplatedList, dec_hook=dec_hook)
+_TEMPLATED = msgspec.json.Decoder(_TemplatedList)
 
 
 class Scales:
@@ -229,8 +230,11 @@ class Scales:
         by_name = {"fieldSelector": f"metadata.name={ref.name}"}
         body = await self._client.request("GET", resource.collection(namespace), params=by_name)
         found = errors.decoded(_TEMPLATED, body, "the answer is no list").items
-        wire = found[0].spec.template if found else None
-        return None if wire is None else pod.from_wire(wire)
+        template = bytes(found[0].spec.template) if found else b""
+        try:
+            return pod_json.decode(template)[0] if template else None
+        except UNDECODABLE as error:
+            raise errors.ApiError(0, "BadAnswer", f"the template is no pod: {error}") from error
 
     async def _path(self, namespace: str, ref: CrossVersionObjectReference) -> str:
         resource, namespace = await self._resource(namespace, ref)

@@ -4,7 +4,6 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.api import pod
 from hpad.api.hpa import AUTOSCALER, HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, to_builtins
 from hpad.api.metadata import ObjectMeta
 from hpad.api.quantity import Quantity
@@ -14,7 +13,7 @@ from hpad.engine.history import History
 from hpad.engine.settle import Outcome, Settlement
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import MANAGED_BY, STALE, TOO_LARGE, Tunables
-from hpad.records.format import CONFLICT, Answer, Controller, FallbackText, Reading, Scenario, Step
+from hpad.records.format import CONFLICT, Answer, Controller, FallbackText, Reading, Scenario, Step, encode_step
 
 _MAX_STEPS: Final = 5760
 """Steps of one scenario: a day with the default sync period. Replaying one step needs all earlier ones of its line."""
@@ -139,8 +138,9 @@ def _inputs(done: Reconcile, *, new_spec: bool, generation: int = 0) -> dict[str
         answers=tuple(map(_reading, done.answers)) or None,
         work=None if done.work is None else tuple(map(_reading, done.work)),
         shares=done.shares,
+        pods=tuple(view.pods),
     )
-    return {**to_builtins(step), "pods": [pod.to_builtins(each, view.now) for each in view.pods]}
+    return encode_step(step)
 
 
 def results(scale_to: int | None, outcome: Outcome | None, settlement: Settlement) -> dict[str, Any]:

@@ -24,14 +24,14 @@ hpad's own carry what that format cannot express; other readers may ignore them:
 - `answers` of a step: one answer per metric, in place of the metrics lists, which hpad 0.1 wrote where it could.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from hpad.api import metrics, pod, selector
-from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, Scale, dec_hook
+from hpad.api import metrics, pod_json, selector
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, Scale, dec_hook, to_builtins
 from hpad.api.metadata import Moment
 from hpad.api.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from hpad.api.pod import Pod
@@ -50,6 +50,7 @@ from hpad.api.sample import (
     Sample,
 )
 from hpad.api.selector import Selector, SelectorError
+from hpad.api.wire import UNDECODABLE
 from hpad.engine import controls, fallback_policy
 from hpad.engine.budget import Shares
 from hpad.engine.controls import Controls
@@ -128,7 +129,8 @@ class FallbackText(_Lenient, frozen=True):
 class Step(_Lenient, frozen=True):
     """The inputs of one reconcile.
 
-    `spec` is the HPA's spec from this step on, None if it is unchanged; `generation` that of an Autoscaler, or 0.
+    `spec` is the HPA's spec from this step on, None if it is unchanged; `generation` that of an Autoscaler, or 0. In a
+    recording `pods` are objects of core/v1; `decode_step` makes each a Pod.
     """
 
     time: Moment
@@ -139,7 +141,7 @@ class Step(_Lenient, frozen=True):
     stale: bool = False
     too_large: bool = False
     scale_update_errors: tuple[str, ...] = ()
-    pods: tuple[pod.Wire, ...] = ()
+    pods: tuple[Any, ...] = ()
     pod_metrics: _List[PodMetrics] | None = None
     custom_metrics: dict[str, _List[MetricValue]] = {}
     external_metrics: dict[str, _List[ExternalMetricValue]] = {}
@@ -200,7 +202,7 @@ class Step(_Lenient, frozen=True):
         chosen = None if self.scale is None else self.scale.pod_selector
         if chosen is None:
             return ()
-        return tuple(pod.from_wire(each) for each in self.pods if chosen.matches(each.metadata.labels or {}))
+        return tuple([pod for pod in self.pods if chosen.matches(pod.labels)])
 
     def overlapping_hpas(self, others: Mapping[str, Selector]) -> tuple[str, ...]:
         """Returns the names of the other HPAs whose selectors match any of the selected pods."""
@@ -306,17 +308,35 @@ def decode_step(value: Any, where: str = "") -> Step:
     step = _converted(_without_nulls(value, _RESULTS), Step, where)
     if step.scale is None and step.scale_error is None:
         raise RecordingError(f"{where or 'step'}: needs scale or scaleError")
-    return step
+    return msgspec.structs.replace(step, pods=tuple(_pods(step.pods, where)))
+
+
+def encode_step(step: Step) -> dict[str, Any]:
+    """Returns a step as JSON-like builtins, its pods as objects of core/v1."""
+    pods = [pod_json.to_builtins(each, step.time) for each in step.pods]
+    return {**to_builtins(msgspec.structs.replace(step, pods=())), "pods": pods}
+
+
+def _pods(found: Iterable[Any], where: str) -> Iterator[Pod]:
+    for index, each in enumerate(found):
+        try:
+            yield pod_json.decode(msgspec.json.encode(each))[0]
+        except UNDECODABLE as error:
+            raise _unreadable(error, f"{where}.pods[{index}]".removeprefix(".")) from error
 
 
 def _converted(value: Any, kind: type[_Decoded], where: str) -> _Decoded:
     try:
         return msgspec.convert(value, kind, dec_hook=dec_hook)
     except msgspec.ValidationError as error:
-        what, _, path = str(error).partition(" - at `")
-        field = path.removesuffix("`").removeprefix("$").removeprefix(".")
-        place = ".".join(part for part in (where, field) if part) or "the object"
-        raise RecordingError(f"{place}: {what[:1].lower()}{what[1:]}") from error
+        raise _unreadable(error, where) from error
+
+
+def _unreadable(error: Exception, where: str) -> RecordingError:
+    what, _, path = str(error).partition(" - at `")
+    field = path.removesuffix("`").removeprefix("$").removeprefix(".")
+    place = ".".join(part for part in (where, field) if part) or "the object"
+    return RecordingError(f"{place}: {what[:1].lower()}{what[1:]}")
 
 
 _NESTED: Final = (dict, list)

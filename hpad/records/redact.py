@@ -16,7 +16,7 @@ from hpad.api.autoscaler import PREFIX
 from hpad.api.hpa import to_builtins
 from hpad.engine import controls
 from hpad.records import replay
-from hpad.records.format import RecordingError, decode_scenario, decode_step
+from hpad.records.format import RecordingError, decode_scenario, decode_step, encode_step
 
 _WORD: Final = re.compile(r"[A-Za-z0-9]+(?:[-._]+[A-Za-z0-9]+)*")
 _SEPARATORS: Final = re.compile(r"([-._]+)")
@@ -164,7 +164,7 @@ def _known(scenario: dict[str, Any]) -> dict[str, Any]:
 
 
 def _known_step(value: Any, where: str) -> dict[str, Any]:
-    step: dict[str, Any] = to_builtins(decode_step(value, where))
+    step = encode_step(decode_step(value, where))
     (step.get("spec") or {}).pop(_QUERIES, None)
     scale = step.get("scale")
     if scale is not None:

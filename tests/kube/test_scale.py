@@ -136,7 +136,7 @@ async def test_the_pod_template_of_a_target_is_listed_by_its_name(script, cluste
     assert [each.requests for each in found.containers] == [{"cpu": 250}]
     for _ in range(2):
         assert await cluster.pod_template("fix", ref("Deployment")) is None
-    assert "the answer is no list" in str(await refused(cluster.pod_template("fix", ref("Deployment"))))
+    assert "the template is no pod" in str(await refused(cluster.pod_template("fix", ref("Deployment"))))
 
 
 async def test_the_error_of_a_missing_target_is_that_of_the_server(script, cluster, running, recorded):

@@ -7,7 +7,8 @@ import pytest
 from support.scripted_server import says
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, from_builtins
-from hpad.kube import hpas, watch
+from hpad.api.wire import UNDECODABLE
+from hpad.kube import hpas
 from hpad.kube.errors import ApiError
 from hpad.kube.hpas import HpaCache
 from hpad.kube.watch import WatchScope
@@ -93,7 +94,7 @@ def test_unknown_fields_of_a_newer_server_are_kept(recorded):
 
 @pytest.mark.parametrize("odd", [{}, {"metadata": 1}, {"metadata": {}, "status": []}])
 def test_bytes_that_are_no_object_are_refused(odd):
-    with pytest.raises(watch.UNDECODABLE):
+    with pytest.raises(UNDECODABLE):
         hpas.original(raw(odd))
 
 

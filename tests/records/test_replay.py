@@ -98,7 +98,7 @@ def test_overlapping_hpas_are_found_by_their_selectors_and_the_pods() -> None:
         ({"answers": []}, "steps[0].answers: 0 entries for 1 metrics"),
         (
             {"pods": [{"spec": {"containers": [{"resources": {"requests": {"cpu": "much"}}}]}}]},
-            "steps[0].pods[0].spec.containers[0].resources.requests[...]: quantities must match",
+            "steps[0].pods[0]: quantities must match",
         ),
     ],
 )

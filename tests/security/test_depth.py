@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hpad.api.metadata import Key
+from hpad.api.wire import UNDECODABLE, Meta
 from hpad.kube import errors, hpas, pods, scale, watch
 from hpad.store import record
 
@@ -16,12 +17,12 @@ INSIDE = b'{"metadata": {"name": "a", "managedFields": ' + NESTED
 
 @pytest.mark.parametrize("decode", [hpas.hpa, pods.pod, scale.target, scale.replication_controller])
 def test_a_deeply_nested_object_is_undecodable(decode: Callable[[bytes], Any]) -> None:
-    with pytest.raises(watch.UNDECODABLE):
+    with pytest.raises(UNDECODABLE):
         decode(INSIDE)
 
 
 def test_deeply_nested_metadata_is_empty() -> None:
-    assert watch.meta(INSIDE) == watch.Meta()
+    assert watch.meta(INSIDE) == Meta()
 
 
 def test_a_deeply_nested_list_is_an_error() -> None:

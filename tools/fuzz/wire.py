@@ -12,6 +12,7 @@ from aiohttp import web
 
 from hpad import testing
 from hpad.adapter import Adapter, AdapterError, Query
+from hpad.api.wire import UNDECODABLE
 from hpad.kube import errors, hpas, pods, scale, watch
 from hpad.sources import call
 from hpad_adapters.http_json import documents
@@ -36,14 +37,14 @@ def watched(data: bytes) -> None:
         with contextlib.suppress(errors.ApiError):
             change = watch.decode(line)
             for decode in (hpas.hpa, pods.pod, watch.meta):
-                with contextlib.suppress(*watch.UNDECODABLE):
+                with contextlib.suppress(*UNDECODABLE):
                     decode(change.object)
 
 
 def objects(data: bytes) -> None:
     """Each decoder returns a value or raises one of UNDECODABLE; a page has a resourceVersion."""
     for decode in (hpas.hpa, pods.pod, scale.target, scale.replication_controller, watch.meta):
-        with contextlib.suppress(*watch.UNDECODABLE):
+        with contextlib.suppress(*UNDECODABLE):
             decode(data)
     with contextlib.suppress(errors.ApiError):
         assert watch.page(data).metadata.resource_version
