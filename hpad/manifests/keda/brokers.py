@@ -40,7 +40,6 @@ def rabbitmq(trigger: Trigger) -> None:
         raise trigger.invalid("mode", mode, f"must be one of {', '.join((*_MODES, _RATIO))}")
     settings, vhost, host = _connection(trigger)
     query = _query(trigger, _MODES[mode], by_amqp=settings.get("source") == "amqp")
-    trigger.note_unneeded({"metricName": "KEDA ignores it", "pageSize": "hpad reads all pages of a list"})
     source = trigger.source("rabbitmq", {**query, "vhost": vhost}, host, settings)
     activation = trigger.number("activationValue")
     trigger.external(source, value, activation)
@@ -78,13 +77,11 @@ def _query(trigger: Trigger, mode: str, *, by_amqp: bool) -> dict[str, Any]:
     if by_amqp:
         if mode != "messages" or by_pattern:
             raise trigger.invalid("host", "amqp", "must be http for rates and patterns")
-        trigger.note_unneeded({"excludeUnacknowledged": "AMQP reports ready messages only, to KEDA as well"})
         return {"queue": name, "mode": "ready"}
     query: dict[str, Any] = {"queue": name, "mode": mode}
     if trigger.metadata.truth("excludeUnacknowledged"):
         query["include_unacked"] = False
     if not by_pattern:
-        trigger.note_unneeded({"operation": "it has an effect with useRegex only"})
         return query
     query = {"queue_regex": f"(?i).*(?:{name}).*", **{key: query[key] for key in query if key != "queue"}}
     trigger.note_change(
@@ -179,19 +176,13 @@ def redis_streams(trigger: Trigger) -> None:
     """Adds the length of a stream, or of a consumer group its pending entries, or its lag; raises Invalid."""
     key, group = trigger.needed("stream"), trigger.metadata.text("consumerGroup")
     threshold = trigger.number("activationLagCount")
-    lag = trigger.number("lagCount")
-    if group and lag and lag != "0":
-        trigger.note_unneeded(
-            dict.fromkeys(("streamLength", "pendingEntriesCount"), "with lagCount KEDA reads the lag")
-        )
+    lag = trigger.number("lagCount") if group else ""
+    if lag and lag != "0":
         _add(trigger, _LAG, key, {"group": group}, (lag, threshold))
     elif group:
-        trigger.note_unneeded({"streamLength": "with consumerGroup KEDA counts pending entries"})
         value = trigger.target("pendingEntriesCount", _DEFAULT_ENTRIES)
         _add(trigger, _PENDING, key, {"group": group}, (value, threshold))
     else:
-        reason = "it has an effect with consumerGroup only"
-        trigger.note_unneeded({"pendingEntriesCount": reason, "lagCount": reason})
         value = trigger.target("streamLength", _DEFAULT_ENTRIES)
         _add(trigger, _STREAM, key, {}, (value, threshold))
 
@@ -252,7 +243,6 @@ def _server(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:
 
 def _cluster(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:
     found = _addresses(trigger, _REDIS_PORT)
-    trigger.note_unneeded({"databaseIndex": "a cluster has one database"})
     return {"cluster": {"nodes": [address for _, address in found], **_tls(encrypted)}}, found[0][0]
 
 

@@ -35,7 +35,6 @@ def prometheus(trigger: Trigger) -> None:
             "empty: zero if zero is meant",
         )
     settings, host = _connection(trigger)
-    trigger.note_unneeded({"metricName": "KEDA ignores it"})
     trigger.external(trigger.source("prometheus", query, host, settings), threshold, activation)
 
 
@@ -151,7 +150,6 @@ def metrics_api(trigger: Trigger) -> None:
 def _pods(trigger: Trigger) -> dict[str, str]:
     """Returns how the values of all pods of a Service become one; empty where one pod is asked."""
     if not trigger.metadata.truth("aggregateFromKubeServiceEndpoints"):
-        trigger.note_unneeded({"aggregationType": "it has an effect with aggregateFromKubeServiceEndpoints only"})
         return {}
     kind = trigger.metadata.text("aggregationType") or "average"
     if kind not in _COMBINES:

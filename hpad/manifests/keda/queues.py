@@ -19,10 +19,6 @@ _SWITCHES: Final = {
     "limitToPartitionsWithLag": "limit_to_partitions_with_lag",
     "scaleToZeroOnInvalidOffset": "scale_to_zero_on_invalid_offset",
 }
-_UNNEEDED: Final = {
-    "version": "hpad asks the brokers for the versions that they speak",
-    "fullMetadata": "hpad asks for the topics of the metric only",
-}
 
 
 def kafka(trigger: Trigger) -> None:
@@ -35,12 +31,9 @@ def kafka(trigger: Trigger) -> None:
     settings = {"bootstrap_servers": nodes, **_tls(trigger), **_login(trigger, host)}
     if settings.get("sasl") in ("PLAIN", "OAUTHBEARER"):
         trigger.note_trust(settings, "brokers that are not in bootstrapServers")
-    trigger.note_unneeded(_UNNEEDED)
     even = "ensureEvenDistributionOfPartitions"
     if trigger.metadata.truth(even):
         trigger.note_loss(even, "is not carried over: hpad takes any number of replicas")
-    else:
-        trigger.note_unneeded({even: "it is off"})
     source = trigger.source("kafka", query, host, settings)
     trigger.external(source, value, trigger.number("activationLagThreshold"))
 
@@ -187,8 +180,6 @@ def sqs(trigger: Trigger) -> None:
     settings: dict[str, Any] = {"region": region} | _aws_login(trigger, region)
     if endpoint := trigger.text("awsEndpoint"):
         settings["endpoint_url"] = endpoint
-    reason = "hpad takes its own credentials, or those of the TriggerAuthentication"
-    trigger.note_unneeded({"identityOwner": reason})
     host = split_url(endpoint).hostname if endpoint else None
     source = trigger.source("sqs", query, host or region, settings)
     trigger.external(source, value, activation)

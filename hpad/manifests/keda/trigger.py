@@ -55,12 +55,6 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         """Notes an entry of the metadata that is carried over in another way, or that has no effect."""
         self.conversion.note_change(self.metadata.at(name), text)
 
-    def note_unneeded(self, reasons: Mapping[str, str]) -> None:
-        """Notes entries that have no effect, each with the reason."""
-        for name, reason in reasons.items():
-            if self.metadata.text(name):
-                self.note_change(name, f"is left out: {reason}")
-
     # Texts: from the metadata, from a TriggerAuthentication, or from a variable of the target's container.
 
     def reference(self, name: str) -> Reference | None:

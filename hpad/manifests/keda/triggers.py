@@ -123,8 +123,6 @@ def _settings(trigger: Trigger, address: str) -> dict[str, Any]:
         settings["tls"] = True
         if trigger.metadata.truth("unsafeSsl"):
             settings["insecure"] = True
-    else:
-        trigger.note_unneeded({"unsafeSsl": "it has an effect with TLS only"})
     return settings
 
 
