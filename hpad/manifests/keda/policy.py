@@ -70,7 +70,8 @@ def set_policy(own: str, idle: int, conversion: Conversion, prefix: str, *, to_z
     """
     external = conversion.external()
     asleep = own or _largest(external)
-    others = [index for index in range(len(conversion.metrics)) if index not in modifiers.indices(asleep)]
+    decisive = modifiers.indices(asleep)
+    others = [index for index in range(len(conversion.metrics)) if index not in decisive]
     if idle:
         others.append(conversion.add_constant(f"{prefix}-minimum", idle, "spec.minReplicaCount"))
     whole = _largest([asleep, *others]) if others else own
