@@ -81,6 +81,9 @@ class Writes:
 
         Raises NotLeading, and Discarded if the HPA was edited meanwhile.
         """
+        # Before the state is stored that knows of its rescale; without a scale none is.
+        if turn.announcement is not None and write.view.scale is not None:
+            self._record(turn, turn.announcement)
         try:
             turn.permit.require()  # while the metrics were read, the HPA may have been edited, or the lease lost
             if write.to is None or write.view.scale is None:
@@ -101,7 +104,7 @@ class Writes:
         key, settlement, options = turn.permit.key, done.settlement, self._observer.options
         if turn.unreported is not None:
             self._log.info("writing the status of an earlier rescale", hpa=str(key), scale_to=turn.unreported.to)
-        for event in (*filter(None, [turn.announcement]), *settlement.events):
+        for event in settlement.events:
             self._record(turn, event)
         left = state.after(self._start(turn), done, None if options.writes_status else settlement.status)
         writes = (settlement.status_changed or turn.unreported is not None) and options.writes_status

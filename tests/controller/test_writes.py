@@ -165,6 +165,29 @@ async def test_a_rescale_whose_reconcile_was_given_up_has_its_event_in_the_next_
 
 
 @in_virtual_time
+async def test_the_event_of_a_given_up_reconcile_outlives_an_edit_of_the_next_one() -> None:
+    bench = Bench(hpa("web"))
+    write, reads = bench.cluster.write_scale, list[int]()
+
+    async def load() -> int:
+        reads.append(40)
+        if len(reads) == 2:
+            bench.source.put(hpa("web", maxReplicas=9))
+        return 40
+
+    async def unanswered(*args: Any) -> Any:
+        await write(*args)
+        await asyncio.sleep(60)
+
+    bench.metrics.values["web"] = load
+    bench.cluster.write_scale = unanswered  # type: ignore[method-assign]
+    await bench.advance(76)
+    assert len(reads) > 2
+    assert [event.reason for event in bench.cluster.events] == ["SuccessfulRescale"]
+    assert bench.cluster.writes == [4]
+
+
+@in_virtual_time
 async def test_a_dry_run_writes_nothing() -> None:
     bench = Bench(hpa("web"), dry_run=True)
     bench.metrics.values["web"] = 40
