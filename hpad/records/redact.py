@@ -27,6 +27,7 @@ _KEPT: Final = frozenset(
         "action",
         "allocatedResources",
         "apiVersion",
+        "averageValue",
         "controller",
         "currentReplicas",
         "errorLabel",
@@ -43,8 +44,10 @@ _KEPT: Final = frozenset(
         "terms",
         "time",
         "timestamp",
+        "tolerance",
         "type",
         "usage",
+        "value",
         "window",
         "startTime",
         "lastTransitionTime",
@@ -145,10 +148,17 @@ class Redaction:
                 return {self.text(name): self._value(each) for name, each in value.items()}
             if field == _CONTROLS:
                 return {name: self.text(each) if name in _NAMING else each for name, each in value.items()}
-            return {name: each if name in _KEPT else self._value(each, name, field) for name, each in value.items()}
+            return {
+                name: each if _is_kept(name, each) else self._value(each, name, field) for name, each in value.items()
+            }
         if isinstance(value, list | tuple):
             return [self._value(each, field, parent) if field in _ANSWERS else self._value(each) for each in value]
         return self.text(value) if isinstance(value, str) else value
+
+
+def _is_kept(field: str, value: Any) -> bool:
+    """Whether a field holds no names; a status that is a text is that of a condition, such as True."""
+    return field in _KEPT or (field == "status" and isinstance(value, str))
 
 
 def _known(scenario: dict[str, Any]) -> dict[str, Any]:
@@ -199,7 +209,7 @@ def _names(value: Any, field: str = "", parent: str = "") -> Iterator[str]:
                 yield from _words(each)
             elif field == _CONTROLS and key == _IGNORED:
                 yield from _words(each)
-            elif key not in _KEPT and key != "expect":
+            elif not _is_kept(key, each) and key != "expect":
                 yield from _names(each, key, field)
     elif isinstance(value, list | tuple):
         for each in value:

@@ -133,6 +133,28 @@ def test_requests_in_force_are_kept_and_their_containers_renamed() -> None:
         assert [done["scaleTo"] for done in replay.replay(each)["steps"]] == [2]
 
 
+def test_labels_with_the_texts_of_conditions_and_amounts_decide_as_before() -> None:
+    """One pod uses 160m of 100m per replica, so that two are needed. It is Ready: True, the text of a label as well."""
+    metadata = {"name": "web-1", "labels": {"app": "web", "ready": "True", "memory": "1Gi", "size": "100m"}}
+    conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T11:00:30Z"}]
+    status = {"phase": "Running", "startTime": "2026-01-01T11:00:00Z", "conditions": conditions}
+    usage = {
+        "timestamp": "2026-01-01T12:00:00Z",
+        "window": "10s",
+        "containers": [{"name": "a", "usage": {"cpu": "160m"}}],
+    }
+    pod = {"metadata": metadata, "spec": {"containers": [{"name": "a"}]}, "status": status}
+    row = scenario(step(0, replicas=1, pods=[pod], podMetrics={"items": [{"metadata": metadata, **usage}]}))
+    target = {"type": "AverageValue", "averageValue": "100m"}
+    row["hpa"]["spec"]["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    redaction = Redaction()
+    redaction.collect(row)
+    redacted = redaction.redact(row, "one")
+    assert not {"True", "1Gi", "100m"} & set(redacted["steps"][0]["pods"][0]["metadata"]["labels"].values())
+    for each in (row, redacted):
+        assert [done["scaleTo"] for done in replay.replay(each)["steps"]] == [2]
+
+
 def test_names_in_annotations_are_replaced_and_decide_as_before() -> None:
     """60 and 20 of 10 per replica want 6 and 2: the smaller one decides. `owner` is a label and a word of a control."""
     controls = {
