@@ -145,6 +145,12 @@ def test_an_error_names_the_entry_of_another_type(tmp_path, more, problem):
     assert problem in refused(kubeconfig(tmp_path / "k", **more))
 
 
+def test_an_error_of_a_token_names_the_kubeconfig(tmp_path):
+    (tmp_path / "token").write_text("one\ntwo\n")
+    path = kubeconfig(tmp_path / "k", user={"tokenFile": "token"})
+    assert refused(path).startswith(f"{path}, context 'x': the token is invalid")
+
+
 async def test_the_token_stays_in_use_if_no_temporary_folder_can_be_created(tmp_path, clock, monkeypatch):
     (tmp_path / "token").write_text("one\n")
     loaded = await load(kubeconfig(tmp_path / "k", user={"tokenFile": "token"}))

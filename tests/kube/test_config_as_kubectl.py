@@ -31,10 +31,13 @@ echo "{$head, \\"status\\": {\\"token\\": \\"plugged$MORE\\", \\"clientCertifica
 BASIC = "Basic dTpw"
 
 
-async def compare(folder: Path, kubectl: str, clock: Any, user: dict[str, Any], *files: str) -> str | None:
+async def compare(
+    folder: Path, kubectl: str, clock: Any, user: dict[str, Any], *files: str, trust: dict[str, Any] | None = None
+) -> str | None:
     """Returns the Authorization header that kubectl sends, which hpad must send as well.
 
     `files`: those of KUBECONFIG, by name in the folder, which is the working directory; the last one has the user.
+    `trust`: fields of the cluster, in place of the authority's certificate; `ca.pem` is a file with it.
     """
     authority, script = trustme.CA(), Script()
     script.on("GET", PATH, says(b"{}"))
@@ -42,8 +45,9 @@ async def compare(folder: Path, kubectl: str, clock: Any, user: dict[str, Any], 
     authority.issue_cert("127.0.0.1").configure_cert(tls)
     names = files or ("config",)
     async with serving(script.handle, tls=tls) as port:
-        trust = {"certificate-authority-data": encoded(authority.cert_pem)}
-        kubeconfig(folder / names[-1], server=f"https://127.0.0.1:{port}", user=user, cluster=trust)
+        authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+        cluster = trust or {"certificate-authority-data": encoded(authority.cert_pem)}
+        kubeconfig(folder / names[-1], server=f"https://127.0.0.1:{port}", user=user, cluster=cluster)
         joined = os.pathsep.join(names)
         environment = {"PATH": os.defpath, "HOME": str(folder / "home"), "KUBECONFIG": joined}
         process = await asyncio.create_subprocess_exec(
@@ -98,6 +102,16 @@ async def test_credentials_have_the_precedence_of_kubectl(
     (tmp_path / "plug.sh").write_text(PLUGIN)
     (tmp_path / "plug.sh").chmod(0o755)
     assert await compare(tmp_path, kubectl, clock, user) == expected
+
+
+async def test_an_empty_text_is_the_same_as_an_absent_field(tmp_path: Path, kubectl: str, clock: Any) -> None:
+    """Programs that write kubeconfigs from a form write the fields that were left empty, too."""
+    (tmp_path / "tok").write_text("from-file\n")
+    of_cluster = ("certificate-authority-data", "tls-server-name", "proxy-url")
+    of_user = ("client-certificate-data", "client-key-data", "token", "username", "as")
+    trust = {"certificate-authority": "ca.pem", **dict.fromkeys(of_cluster, "")}
+    user = {"tokenFile": "tok", **dict.fromkeys(of_user, "")}
+    assert await compare(tmp_path, kubectl, clock, user, trust=trust) == "Bearer from-file"
 
 
 @pytest.mark.parametrize(

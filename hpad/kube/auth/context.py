@@ -29,7 +29,9 @@ REREAD_S = 60.0
 _TIMEOUT_S = 60.0  # for an exec plugin
 _ANONYMOUS = "hpad:anonymous"
 _AUTHORITY = ("certificate-authority", "certificate-authority-data")
-_TLS_FIELDS = (*_AUTHORITY, "insecure-skip-tls-verify", "client-certificate", "client-certificate-data")
+_INSECURE = "insecure-skip-tls-verify"
+"""The only field of another type than text, an object or a list."""
+_TLS_FIELDS = (*_AUTHORITY, _INSECURE, "client-certificate", "client-certificate-data")
 _FILE_FIELDS = {
     "certificate-authority": "certificate-authority-data",
     "client-certificate": "client-certificate-data",
@@ -79,7 +81,10 @@ class KubeContext:
                 loaders.kube_config._cleanup_temp_files()
         token = configuration.api_key.get("BearerToken", "")
         expires = None if self.plugin_credentials is None else self.plugin_credentials.expiration_timestamp
-        return configuration, Credentials(token.strip(), expires)
+        try:
+            return configuration, Credentials(token.strip(), expires)
+        except ConfigError as error:
+            self._fail(str(error))
 
     def _fail(self, problem: str) -> NoReturn:
         raise ConfigError(f"{', '.join(self.files)}, context {shown(self.context)}: {problem}") from None
@@ -219,7 +224,7 @@ class KubeContext:
 
         Source: client-go, transport/transport.go: TLSConfigFor.
         """
-        insecure = cluster.content.get("insecure-skip-tls-verify", False)
+        insecure = cluster.content.get(_INSECURE, False)
         if not isinstance(insecure, bool):
             problem = "has an insecure-skip-tls-verify that is neither true nor false"
             self._fail(f"the cluster {shown(cluster.name)} {problem}")
@@ -273,10 +278,15 @@ class KubeContext:
                 entry[kind] = entry.get(kind) or {}
                 if not isinstance(entry[kind], dict):
                     self._fail(f"the {kind} {shown(name)} is no mapping")
-                entry[kind] = {field: each for field, each in entry[kind].items() if each is not None}
+                entry[kind] = {field: each for field, each in entry[kind].items() if _is_set(field, each)}
                 return _Entry(name, entry[kind], str(getattr(node, "path", None) or self.files[0]))
             known.append(shown(entry.get("name")))
         self._fail(f"there is no {shown(name)} among the {section}: {', '.join(known) or 'none'}")
+
+
+def _is_set(field: str, value: object) -> bool:
+    """Returns whether a field counts: for Go, null and empty text are the same as an absent field."""
+    return value is not None and (value != "" or field == _INSECURE)
 
 
 def _is_in_clear(cluster: Mapping[str, Any]) -> bool:
