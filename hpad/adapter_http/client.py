@@ -10,7 +10,6 @@ from typing import Final
 
 import aiohttp
 import msgspec
-import yarl
 
 from hpad.adapter import AdapterError, Context, hide, public
 from hpad.adapter_http.exchange import UNDECODABLE, Exchange, Request, RequestFailedError, Response, decoded
@@ -129,8 +128,6 @@ def _refusal(response: Response) -> str:
     return f"{code}: {advice}" if advice else code
 
 
-_MAX_REDIRECTS: Final = 3
-_KEEP_METHOD: Final = (307, 308)
 _LONGEST_ADDRESS: Final = 200
 _LEAST_SECRET: Final = 4
 
@@ -159,16 +156,21 @@ class Http:
     async def send(self, request: Request) -> Response:
         """Returns the answer to a request with the credentials, headers and parameters of the settings.
 
-        A token that the server refuses (401) is replaced once. A redirect is followed on the same scheme, host and port
-        only, so that no other server sees credentials.
+        A token that the server refuses (401) is replaced once. A redirect is not followed, so that no other server sees
+        credentials.
         """
         if self._options.params:
             request = msgspec.structs.replace(request, url=await self._with_params(request.url))
         headers = await self.headers()
-        response = await self._followed(request, headers)
+        response = await self._exchange.send(request, headers)
         if response.status == 401 and self._tokens is not None:
             self.discard(headers["Authorization"].removeprefix("Bearer "))
-            response = await self._followed(request, await self.headers())
+            headers = await self.headers()
+            response = await self._exchange.send(request, headers)
+        if 300 <= response.status < 400 and response.location:
+            where = named_redirect(response.location, headers)
+            text = f"answers with a redirect ({response.status}) to {where}, which is not followed: write that address"
+            raise RequestFailedError(f"{request.name} {text}", lasting=True)
         return response
 
     async def headers(self) -> dict[str, str]:
@@ -199,22 +201,6 @@ class Http:
         """Returns the TLS context, for connections that an adapter opens itself."""
         return await self._exchange.tls.context()
 
-    async def _followed(self, request: Request, headers: Mapping[str, str]) -> Response:
-        name, method = request.name, request.method
-        for _ in range(_MAX_REDIRECTS + 1):
-            response = await self._exchange.send(request, headers)
-            if not 300 <= response.status < 400 or not response.location:
-                return response
-            # Other redirects turn a POST into a GET, which loses the form.
-            if method != "GET" and response.status not in _KEEP_METHOD:
-                where = named_redirect(response.location, headers)
-                raise RequestFailedError(
-                    f"{name} answers a {method} with the redirect {response.status} to {where}: "
-                    "configure the final address"
-                )
-            request = msgspec.structs.replace(request, url=_redirected(request, response.location, headers))
-        raise RequestFailedError(f"{name} redirects more than {_MAX_REDIRECTS} times in succession")
-
     async def _with_params(self, url: str) -> str:
         """Returns the URL with the parameters of the settings, which may be secrets, at its end."""
         texts = await read_secrets({f"params: {name}": value for name, value in self._options.params.items()})
@@ -237,21 +223,3 @@ def named_redirect(location: str, headers: Mapping[str, str]) -> str:
     where = public(location)[:_LONGEST_ADDRESS]
     repeats = any(word in where for text in headers.values() for word in text.split() if len(word) >= _LEAST_SECRET)
     return "/".join(where.split("/", 3)[:3]) if repeats else where
-
-
-def _redirected(request: Request, location: str, headers: Mapping[str, str]) -> str:
-    """Returns the address of a redirect; raises RequestFailedError if its origin is another."""
-    source = yarl.URL(request.url, encoded=True)
-    try:
-        # Without user info, which aiohttp would send instead of the credentials, or refuse beside them.
-        target = source.join(yarl.URL(location, encoded=True)).with_user(None)
-        same, host = target.origin() == source.origin(), target.host
-    except ValueError:
-        same, host = False, None
-    if not same:
-        raise RequestFailedError(
-            f"{request.name} redirects to another host ({host or 'unknown'}), to {named_redirect(location, headers)}: "
-            "configure the final address",
-            lasting=True,
-        )
-    return str(target)

@@ -83,7 +83,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """An answer with any status but a redirect that was followed; `reason` is the text beside the status."""
+    """An answer with any status; `reason` is the text beside the status."""
 
     status: int
     reason: str

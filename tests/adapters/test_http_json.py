@@ -142,7 +142,7 @@ async def test_a_document_is_fetched_once_with_the_headers(endpoint: Endpoint, t
     ("where", "error"),
     [
         ("/nowhere", "answers 404"),
-        ("/redirect?token=secret", "redirects to another host (localhost)"),
+        ("/redirect?token=secret", "a redirect (302) to http://localhost"),
         ("/text", "something other than JSON"),
         ("/large", "max_bytes"),
     ],

@@ -79,10 +79,10 @@ def text(status: int, body: str, kind: str = "text/plain") -> dict[str, Any]:
         (reply(503, {"status": "error", "errorType": "timeout", "error": "query timed out"}), "gave up", "source"),
         (
             reply(302, Location=f"https://login.example.com/?t={SECRET}"),
-            "answers a POST with the redirect 302",
+            "a redirect (302) to https://login.example.com/, which is not followed",
             "source",
         ),
-        (reply(307, Location=f"http://localhost:1/?t={SECRET}"), "redirects to another host (localhost)", "source"),
+        (reply(307, Location=f"http://localhost:1/?t={SECRET}"), "a redirect (307) to http://localhost:1/,", "source"),
         (reply(200), "answers text/html, not JSON", "source"),
         (
             reply(200, {"status": "success", "data": {"resultType": "vector", "result": [{"value": 1}]}}),
@@ -111,12 +111,12 @@ def text(status: int, body: str, kind: str = "text/plain") -> dict[str, Any]:
         ),
         (
             reply(302, Location=f"//me:{SECRET}@sso.example.com/login?to=x"),
-            "redirect 302 to //sso.example.com/login: ",
+            "redirect (302) to //sso.example.com/login, ",
             "source",
         ),
         (
             reply(308, Location="https://other.example.com/prom"),
-            "to https://other.example.com/prom: configure",
+            "to https://other.example.com/prom, which",
             "source",
         ),
         (reply(200, ["no", "object"]), "something other than an answer of", "source"),

@@ -61,7 +61,10 @@ def page(*items: dict[str, object], pages: int = 1) -> str:
             "answered 404 Not Found: 404 page not found",
         ),
         ({"status": 502, "body": "<html><title>no upstream</title>"}, "answered 502 Bad Gateway: no upstream"),
-        ({"status": 301, "Location": "http://localhost:1/"}, r"redirects to another host \(localhost\)"),
+        (
+            {"status": 301, "Location": "http://localhost:1/"},
+            r"a redirect \(301\) to http://localhost:1/,",
+        ),
         ({"status": 204}, "answered 204 No Content"),
         ({"body": ""}, "gave an empty answer"),
         ({"body": "  \n"}, "gave an empty answer"),
