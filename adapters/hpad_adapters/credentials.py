@@ -10,10 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-import msgspec
-
 from hpad.adapter import AdapterError, shown
-from hpad.adapter_http import Secret, TlsOptions, secret
+from hpad.adapter_http import Secret, TlsSettings, secret
 
 _NAME: Final = re.compile(r"(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})\Z")
 _MOST_NAMED: Final = 32
@@ -24,20 +22,6 @@ def trusted_hosts_error(hosts: Sequence[str]) -> str:
     """Returns why the setting `trusted_hosts` is invalid, as "field: text"; "" if it is not."""
     wrong = next((host for host in hosts if _network(host) is None and not _NAME.match(host)), None)
     return "" if wrong is None else f"trusted_hosts: {shown(wrong)} is none of: {_FORMS}"
-
-
-class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The fields of TLS: PEM files, and whether any certificate is trusted. Subclasses describe them."""
-
-    ca: str = ""
-    cert: str = ""
-    key: str = ""
-    insecure: bool = False
-
-    @property
-    def tls_options(self) -> TlsOptions:
-        """The options of TLS."""
-        return TlsOptions.of(self)
 
 
 def unused_tls_error(settings: TlsSettings, *, tls: bool, needed: str = "tls: true") -> str:
@@ -56,9 +40,6 @@ class LoginSettings(TlsSettings, frozen=True, forbid_unknown_fields=True, kw_onl
     password: str = ""
     password_file: str = ""
     password_env: str = ""
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(…)"
 
     @property
     def secret(self) -> Secret:

@@ -24,10 +24,13 @@ from hpad.adapter_http.options import Secret as Secret
 from hpad.adapter_http.options import SecretRef as SecretRef
 from hpad.adapter_http.options import Tls as Tls
 from hpad.adapter_http.options import TlsOptions as TlsOptions
-from hpad.adapter_http.options import address_error as address_error
+from hpad.adapter_http.options import TlsSettings as TlsSettings
 from hpad.adapter_http.options import duration_error as duration_error
+from hpad.adapter_http.options import host_and_port as host_and_port
+from hpad.adapter_http.options import hosts_error as hosts_error
 from hpad.adapter_http.options import read_secrets as read_secrets
 from hpad.adapter_http.options import refuse as refuse
 from hpad.adapter_http.options import secret as secret
 from hpad.adapter_http.options import secret_error as secret_error
 from hpad.adapter_http.options import url_error as url_error
+from hpad.adapter_http.options import url_list as url_list

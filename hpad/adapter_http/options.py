@@ -9,7 +9,7 @@ import asyncio
 import os
 import ssl
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal
 
@@ -183,13 +183,43 @@ def _tls_context(options: TlsOptions) -> ssl.SSLContext:
 _CREDENTIALS: Final = "contains credentials: write them as settings of their own"
 
 
-def address_error(text: str, example: str) -> str:
-    """Returns the error for what is not the address of a server. One that may hold a password is not repeated."""
-    return _CREDENTIALS if "@" in text else f'{shown(public(text))} is not of the form "{example}"'
+def host_and_port(text: str, example: str, default: int = 0) -> tuple[str, int]:
+    """Parses "host", "host:port" or "[IPv6]:port"; with a default of 0 the port is needed.
+
+    Raises ValueError, which repeats no text that may hold a password.
+    """
+    try:
+        parts = urllib.parse.urlsplit(f"//{text}")
+        host, port = parts.hostname, default if parts.port is None else parts.port
+    except ValueError:
+        host, port = None, 0
+    if host and port and parts.netloc == text and not set("@ ") & set(text):
+        return host, port
+    raise ValueError(_CREDENTIALS if "@" in text else f'{shown(public(text))} is not of the form "{example}"')
 
 
-def url_error(url: str, schemes: tuple[str, ...], example: str) -> str:
-    """Returns why a setting is not the URL of a server, "" if it is. A URL that may hold a password is not repeated."""
+def hosts_error(field: str, texts: Sequence[str], example: str, default: int = 0) -> str:
+    """Returns why a setting is no list of addresses as `host_and_port` reads them, as "field: text"; "" if it is."""
+    try:
+        for text in texts:
+            host_and_port(text, example, default)
+    except ValueError as error:
+        return f"{field}: {error}"
+    return "" if texts else f'{field}: is empty: name a server or several, such as "{example}"'
+
+
+def url_list(urls: str | Sequence[str]) -> tuple[str, ...]:
+    """Returns the URLs of a setting that takes one or several, without empty ones, and without a slash at the end."""
+    return tuple(url.rstrip("/") for url in ([urls] if isinstance(urls, str) else urls) if url)
+
+
+def url_error(
+    url: str, schemes: tuple[str, ...], example: str, *, query: bool = True, instead_of_path: str = ""
+) -> str:
+    """Returns why a setting is not the URL of a server, "" if it is. A URL that may hold a password is not repeated.
+
+    `query`: it may have a query or fragment. `instead_of_path`: what to write if it may have no path, nor a query.
+    """
     try:
         parts = urllib.parse.urlsplit(url)
         bad_place = parts.port == 0 or not parts.hostname or " " in parts.netloc
@@ -200,6 +230,10 @@ def url_error(url: str, schemes: tuple[str, ...], example: str) -> str:
     # As written: TLS depends on the scheme, and code that compares it knows no capitals, nor spaces before it.
     if url.partition(":")[0] not in schemes or bad_place:
         return f'{shown(public(url))} is not of the form "{example}"'
+    if instead_of_path and parts.path.strip("/"):
+        return f"ends in a path: {instead_of_path}"
+    if (instead_of_path or not query) and set("?#") & set(url):
+        return "ends in a query or fragment: leave that out"
     return ""
 
 
@@ -283,7 +317,27 @@ def fits_header(text: str) -> bool:
 # in its docstring.
 
 
-class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The fields of TLS: PEM files, and whether any certificate is trusted. Subclasses describe them.
+
+    As a text it has no values: those of subclasses may be secrets.
+    """
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    insecure: bool = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(…)"
+
+    @property
+    def tls_options(self) -> TlsOptions:
+        """The options of TLS."""
+        return TlsOptions.of(self)
+
+
+class HttpSettings(TlsSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How requests are sent. A subclass yields further `errors`.
 
     `timeout_field` names the field of the subclass with the time for one request.
@@ -292,12 +346,8 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     timeout_field: ClassVar[str] = "request_timeout"
 
     headers: dict[str, str | SecretRef] = {}
-    ca: str = ""
-    cert: str = ""
-    key: str = ""
     key_password: str | SecretRef = ""
     server_name: str = ""
-    insecure: bool = False
     proxy: str = ""
     max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 16 << 20
 
@@ -323,7 +373,7 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         seconds = timeout or self.timeout_seconds
         return HttpOptions(
             headers=self.headers,
-            tls=TlsOptions.of(self),
+            tls=self.tls_options,
             proxy=self.proxy,
             timeout=seconds,
             connect_timeout=seconds,

@@ -178,8 +178,8 @@ def test_a_task_whose_queue_cannot_be_told_is_an_error() -> None:
     [
         ({"rabbitmq": RABBITMQ, "workers": {}}, 'url: is missing: the address of AMQP, such as "amqp://rabbitmq:5672"'),
         ({"rabbitmq": RABBITMQ, "workers": {"url": "http://r:15672"}}, "url: 'http://r:15672' is not of the form"),
-        ({"rabbitmq": RABBITMQ, "workers": {"url": "amqp://r/shop"}}, "url: ends in a path, query or fragment"),
-        ({"rabbitmq": RABBITMQ, "workers": {"url": "amqp://r?heartbeat=9"}}, "url: ends in a path, query or fragment"),
+        ({"rabbitmq": RABBITMQ, "workers": {"url": "amqp://r/shop"}}, "url: ends in a path: write the vhost as vhost"),
+        ({"rabbitmq": RABBITMQ, "workers": {"url": "amqp://r?heartbeat=9"}}, "url: ends in a query or fragment"),
         ({"rabbitmq": RABBITMQ, "workers": {"url": "amqp://r", "ca": "/ca"}}, "ca: has an effect with amqps:// only"),
         ({"rabbitmq": RABBITMQ, "workers": {"url": "amqp://u:pw@r"}}, "url: contains credentials"),
         ({"rabbitmq": {"url": "http://r"}, "workers": {"url": "amqp://r"}}, "username: is missing"),

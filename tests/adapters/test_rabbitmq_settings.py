@@ -45,7 +45,7 @@ TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secre
         ({"url": URL, "headers": {"X": "a\r\nEvil: hunter2"}}, "a line break cannot be part of a header"),
         ({"url": URL, "vhots": "/"}, "vhots: unknown field; did you mean 'vhosts'?"),
         ({"url": URL, "source": "amqp"}, 'is not of the form "amqp://rabbitmq:5672"'),
-        ({"url": "amqp://rabbitmq/prod", "source": "amqp"}, "url: ends in a path; write the vhost as vhost"),
+        ({"url": "amqp://rabbitmq/prod", "source": "amqp"}, "url: ends in a path: write the vhost as vhost"),
         ({"url": "amqp://r", "source": "amqp", "metrics": {"m": {"mode": "ack_rate"}}}, "source amqp has no ack_rate"),
         ({"url": URL, "source": "auto"}, "metrics_url: is missing; write the address of the plugin on each node"),
         ({"url": URL, "metrics_url": URL}, "metrics_url: belongs to source: auto, and this is source: management"),

@@ -297,7 +297,7 @@ async def test_a_refused_connection_is_an_error() -> None:
         ({"url": " rediss://h"}, "is not of the form"),
         ({"url": "redis://h/x"}, "not the number of a database"),
         ({"url": "redis://:s3cr3t@h:port"}, "its port is not a number"),
-        ({"url": "redis://h?db=2"}, "url: ends in a query or fragment: write the database as the path"),
+        ({"url": "redis://h?db=2"}, "url: ends in a query or fragment: leave that out"),
         ({"url": f"rediss://h/1?password={PASSWORD}&ssl_cert_reqs=none"}, "url: ends in a query or fragment"),
         ({"url": "redis://h/0#1"}, "url: ends in a query or fragment"),
         ({"url": "redis://h:0"}, "is not of the form"),

@@ -45,7 +45,7 @@ VARIABLES = (
             {"url": URL, "oauth2": {"token_url": URL, "cliend_sercet": "987"}},
             "oauth2.cliend_sercet: unknown field; did",
         ),
-        ({"url": URL, 5: 6}, "5: unknown field; there are headers, "),
+        ({"url": URL, 5: 6}, "5: unknown field; there are ca, "),
         ({"url": URL, "metrics": {5: {}}}, "metrics: the key 5 is not text"),
     ],
 )

@@ -2,13 +2,12 @@
 
 import fnmatch
 import re
-import urllib.parse
 from typing import Annotated, Literal
 
 import msgspec
 
 from hpad.adapter import positive_duration
-from hpad.adapter_http import Secret, duration_error, refuse, secret_error, url_error
+from hpad.adapter_http import Secret, duration_error, refuse, secret_error, url_error, url_list
 from hpad_adapters.credentials import LoginSettings, unused_tls_error
 from hpad_adapters.rabbitmq import Settings as RabbitMQSettings
 from hpad_adapters.redis_servers import RedisServers
@@ -78,15 +77,6 @@ class RabbitMQBroker(RabbitMQSettings, frozen=True, forbid_unknown_fields=True, 
     __doc__ = RabbitMQSettings.__doc__
 
 
-def _url_error(url: str) -> str:
-    if error := url_error(url, ("amqp", "amqps"), _AMQP):
-        return error
-    parts = urllib.parse.urlsplit(url)
-    if parts.path or parts.query or parts.fragment:
-        return "ends in a path, query or fragment; write scheme, host and port only, and the vhost as vhost"
-    return ""
-
-
 class WorkersSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How the workers of a Celery application are asked what they hold, over their broker.
 
@@ -111,21 +101,19 @@ class WorkersSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw
     timeout: str = "500ms"
 
     def __post_init__(self) -> None:
-        errors = [f"url: {error}" for node in self.nodes if (error := _url_error(node))]
+        vhost = "write the vhost as vhost"
+        found = (url_error(node, ("amqp", "amqps"), _AMQP, instead_of_path=vhost) for node in self.nodes)
+        errors = [f"url: {error}" for error in found if error]
         errors += [secret_error(self, "password"), self.tls_options.error]
         secure = any(node.startswith("amqps:") for node in self.nodes)
         errors.append(unused_tls_error(self, tls=secure, needed="amqps://") if self.nodes else "")
         errors += ["" if self.exchange else 'exchange: is empty: Celery\'s own is "celery"']
         refuse(*errors, duration_error("timeout", self.timeout))
 
-    def __repr__(self) -> str:
-        return f"WorkersSettings(url={self.url!r}, username={self.username!r}, …)"
-
     @property
     def nodes(self) -> tuple[str, ...]:
         """The URLs without a trailing slash."""
-        urls = [self.url] if isinstance(self.url, str) else self.url
-        return tuple(url.rstrip("/") for url in urls if url)
+        return url_list(self.url)
 
     @property
     def seconds(self) -> float:

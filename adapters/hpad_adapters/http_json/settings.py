@@ -166,14 +166,9 @@ class HttpJsonSettings(HttpLoginSettings, frozen=True, forbid_unknown_fields=Tru
 
     def errors(self) -> Iterator[str]:
         """Yields the errors in the fields."""
-        if self.base_url and (error := url_error(self.base_url, ("http", "https"), "http://host/path")):
+        if self.base_url and (error := url_error(self.base_url, ("http", "https"), "http://host/path", query=False)):
             yield f"base_url: {error}"
-        elif "?" in self.base_url or "#" in self.base_url:
-            yield "base_url: ends in a query or fragment; write scheme, host, port and path only"
         yield from super().errors()
-
-    def __repr__(self) -> str:
-        return f"HttpJsonSettings(metrics={self.metrics!r}, …)"
 
     def http_options(self, timeout: float = 0.0) -> HttpOptions:
         """Returns the options of requests; raises ValueError."""

@@ -1,7 +1,6 @@
 """The settings of a Kafka source, and of the metrics that the operator defines on it."""
 
 import re
-import urllib.parse
 from typing import Annotated, Literal
 
 import msgspec
@@ -12,11 +11,11 @@ from hpad.adapter_http import (
     OAuth2,
     Secret,
     SecretRef,
-    address_error,
     duration_error,
+    host_and_port,
+    hosts_error,
     refuse,
     secret_error,
-    url_error,
 )
 from hpad_adapters.credentials import LoginSettings, trusted_hosts_error, unused_tls_error
 
@@ -24,7 +23,7 @@ Partition = tuple[str, int]
 """Topic and number."""
 Policy = Literal["error", "earliest", "latest"]
 Mechanism = Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
-_PORT = 9092
+_PORT, _EXAMPLE = 9092, "kafka:9092"
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?\Z")
 _MOST_PARTITIONS = 10_000
 
@@ -120,12 +119,15 @@ class KafkaSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_o
     request_timeout: str = "3s"
 
     def __post_init__(self) -> None:
-        errors = [self.tls_options.error, secret_error(self, "password"), self._login_error(), *self._server_errors()]
-        errors += [trusted_hosts_error(self.trusted_hosts), duration_error("request_timeout", self.request_timeout)]
-        refuse(*errors, unused_tls_error(self, tls=self.tls))
-
-    def __repr__(self) -> str:
-        return f"KafkaSettings(bootstrap_servers={self.bootstrap_servers!r}, …)"
+        refuse(
+            self.tls_options.error,
+            secret_error(self, "password"),
+            self._login_error(),
+            hosts_error("bootstrap_servers", self.bootstrap_servers, _EXAMPLE, _PORT),
+            trusted_hosts_error(self.trusted_hosts),
+            duration_error("request_timeout", self.request_timeout),
+            unused_tls_error(self, tls=self.tls),
+        )
 
     @property
     def request_seconds(self) -> float:
@@ -139,16 +141,7 @@ class KafkaSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_o
 
     def servers(self) -> list[tuple[str, int]]:
         """Returns host and port of each bootstrap server."""
-        return [broker(server) for server in self.bootstrap_servers]
-
-    def _server_errors(self) -> list[str]:
-        if not self.bootstrap_servers:
-            return ['bootstrap_servers: is empty: name a broker or several, such as "kafka:9092"']
-        try:
-            self.servers()
-        except ValueError as error:
-            return [f"bootstrap_servers: {error}"]
-        return []
+        return [host_and_port(server, _EXAMPLE, _PORT) for server in self.bootstrap_servers]
 
     def _login_error(self) -> str:
         by_token, by_password = bool(self.token_file or self.oauth2), bool(self.secret or self.username)
@@ -161,11 +154,3 @@ class KafkaSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_o
         if by_token:
             return "token_file, oauth2: have an effect with sasl: OAUTHBEARER only"
         return "username: has an effect with sasl only" if by_password and not self.sasl else ""
-
-
-def broker(text: str) -> tuple[str, int]:
-    """Parses "host" or "host:port"; raises ValueError."""
-    url = f"kafka://{text}"
-    if url_error(url, ("kafka",), "") or (parts := urllib.parse.urlsplit(url)).netloc != text:
-        raise ValueError(address_error(text, "kafka:9092"))
-    return parts.hostname or "", parts.port or _PORT

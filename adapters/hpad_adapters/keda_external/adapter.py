@@ -7,7 +7,6 @@ chosen.
 import asyncio
 import contextlib
 import math
-import urllib.parse
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
@@ -24,13 +23,23 @@ from hpad.adapter import (
     or_error,
     positive_duration,
 )
-from hpad.adapter_http import SecretRef, Tls, address_error, duration_error, read_secrets, refuse, url_error
+from hpad.adapter_http import (
+    SecretRef,
+    Tls,
+    TlsSettings,
+    duration_error,
+    host_and_port,
+    hosts_error,
+    read_secrets,
+    refuse,
+)
 from hpad_adapters import extras
-from hpad_adapters.credentials import TlsSettings, unused_tls_error
+from hpad_adapters.credentials import unused_tls_error
 from hpad_adapters.keda_external import messages
 from hpad_adapters.selection import labels, no_metric
 
 _AT_ONCE = 16
+_EXAMPLE = "scaler.namespace:9090"
 _MOST_LATE = 1 << 14
 """Number of metrics without an answer in time that are remembered, those of the last time."""
 _MOST = (2**63 - 1) // 1000
@@ -73,11 +82,17 @@ class KedaExternalSettings(TlsSettings, frozen=True, forbid_unknown_fields=True,
     request_timeout: str = "5s"
 
     def __post_init__(self) -> None:
-        errors = [self.tls_options.error, duration_error("request_timeout", self.request_timeout)]
-        if _address(self.address) is None:
-            errors.append(f"address: {address_error(self.address, 'scaler.namespace:9090')}")
-        errors.append(unused_tls_error(self, tls=self.tls))
-        refuse(*errors)
+        refuse(
+            self.tls_options.error,
+            duration_error("request_timeout", self.request_timeout),
+            hosts_error("address", [self.plain_address], _EXAMPLE),
+            unused_tls_error(self, tls=self.tls),
+        )
+
+    @property
+    def plain_address(self) -> str:
+        """The address without dns:///, which KEDA's resolver takes."""
+        return self.address.removeprefix("dns:///").removeprefix("passthrough:///")
 
     @property
     def request_seconds(self) -> float:
@@ -109,7 +124,7 @@ class KedaExternal:
         self._seconds = settings.request_seconds
         self._late: dict[int, None] = {}
         self._tls = Tls(settings.tls_options) if settings.tls else None
-        self._at = _address(settings.address) or ("", 0)
+        self._at = host_and_port(settings.plain_address, _EXAMPLE)
         self._where = f"external scaler {settings.address}"
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
@@ -210,12 +225,3 @@ class _Scaler:
             raise AdapterError(f"{self._where} {error.message}") from None
         except messages.MessageError as error:
             raise AdapterError(f"{self._where} {error}, in answer to {method}") from None
-
-
-def _address(text: str) -> tuple[str, int] | None:
-    """Returns host and port, None if the text is something else; KEDA's resolver prefixes dns:/// are dropped."""
-    text = text.removeprefix("dns:///").removeprefix("passthrough:///")
-    if url_error(url := f"grpc://{text}", ("grpc",), ""):
-        return None
-    parts = urllib.parse.urlsplit(url)
-    return (parts.hostname, parts.port) if parts.netloc == text and parts.hostname and parts.port else None

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from hpad.adapter_http import HttpSettings, url_error
+from hpad.adapter_http import HttpSettings, url_error, url_list
 
 Value = Literal["lag", "pending", "ack_pending", "messages"]
 NAMES: Final[dict[str, Value]] = {
@@ -66,20 +66,14 @@ class NatsSettings(HttpSettings, frozen=True, forbid_unknown_fields=True, kw_onl
         if not self.servers:
             yield "url: the list is empty; write the monitoring endpoint of each server"
         for url in self.servers:
-            if error := url_error(url, ("http", "https"), _EXAMPLE):
+            if error := url_error(url, ("http", "https"), _EXAMPLE, query=False):
                 yield f"url: {error}"
-            elif "?" in url or "#" in url:
-                yield "url: ends in a query or fragment; write scheme, host, port and path only"
         for name in self.metrics:
             if name in NAMES:
                 yield f"metrics: {name}: is a metric of the adapter; choose another name"
         yield from super().errors()
 
-    def __repr__(self) -> str:
-        return f"NatsSettings(url={self.url!r}, …)"
-
     @property
     def servers(self) -> tuple[str, ...]:
         """The URLs without a trailing slash."""
-        urls = [self.url] if isinstance(self.url, str) else self.url
-        return tuple(url.rstrip("/") for url in urls)
+        return url_list(self.url)

@@ -133,9 +133,6 @@ class PrometheusServer(HttpLoginSettings, frozen=True, forbid_unknown_fields=Tru
     query_timeout: str = "5s"
     concurrency: Annotated[int, msgspec.Meta(ge=1)] = 8
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(url={self.url!r}, …)"
-
     def errors(self) -> Iterator[str]:
         """Yields the errors in the fields."""
         yield from _url_errors(self.url)

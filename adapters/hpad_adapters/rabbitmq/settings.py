@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from hpad.adapter import parse_duration, positive_duration, shown
-from hpad.adapter_http import HttpLoginSettings, HttpOptions, url_error
+from hpad.adapter_http import HttpLoginSettings, HttpOptions, url_error, url_list
 from hpad_adapters.rabbitmq.metric import MODES, Metric, NoOffset, OnMissing, OnStalled, compiled
 
 Reader = Literal["management", "amqp", "prometheus", "auto"]
@@ -18,6 +18,7 @@ _PLUGIN = "http://rabbitmq:15692"
 _SCHEMES: dict[str, tuple[str, ...]] = {"amqp": ("amqp", "amqps")}
 _EXAMPLES = {"amqp": "amqp://rabbitmq:5672", "prometheus": _PLUGIN}
 _MANAGEMENT = "http://rabbitmq:15672"
+_VHOST = "write the vhost as vhost"
 _MODES_OF: dict[str, frozenset[str]] = {
     "amqp": frozenset({"ready", "consumers"}),
     "prometheus": frozenset(MODES) - {"head_age"},
@@ -105,7 +106,9 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
         if not self.nodes:
             yield "url: the list is empty; write the address of the source"
         yield from filter(None, (_url_error(url, self.source) for url in self.nodes))
-        yield from filter(None, map(_stream_url_error, self.stream_nodes))
+        for url in self.stream_nodes:
+            if error := url_error(url, STREAM_SCHEMES, "rabbitmq-stream://rabbitmq:5552", instead_of_path=_VHOST):
+                yield f"stream_url: {error}"
         yield from self._plugin_errors()
         yield from super().errors()
         yield from self._rate_errors()
@@ -119,7 +122,7 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
                 yield f"metrics: {name}: mode: source {self.source} has no {metric.mode}"
 
     def _plugin_errors(self) -> Iterator[str]:
-        addresses = _listed(self.metrics_url)
+        addresses = url_list(self.metrics_url)
         if self.source != "auto":
             if addresses:
                 yield f"metrics_url: belongs to source: auto, and this is source: {self.source}"
@@ -127,7 +130,7 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
         if not addresses:
             yield f'metrics_url: is missing; write the address of the plugin on each node, such as "{_PLUGIN}"'
         for url in addresses:
-            if error := url_error(url, _HTTP, _PLUGIN) or _behind(url):
+            if error := url_error(url, _HTTP, _PLUGIN, query=False) or _behind(url):
                 yield f"metrics_url: {error}"
 
     def _rate_errors(self) -> Iterator[str]:
@@ -138,24 +141,20 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
         if not fits:
             yield f"rate_window: {shown(self.rate_window)} is not between 5s and 10m"
 
-    def __repr__(self) -> str:
-        return f"Settings(url={self.url!r}, username={self.username!r}, …)"
-
     @property
     def nodes(self) -> tuple[str, ...]:
         """The URLs without a trailing slash."""
-        return _listed(self.url)
+        return url_list(self.url)
 
     @property
     def plugin_nodes(self) -> tuple[str, ...]:
         """The URLs of the plugin on each node, () for sources that do not ask it."""
-        return self.nodes if self.source == "prometheus" else _listed(self.metrics_url)
+        return self.nodes if self.source == "prometheus" else url_list(self.metrics_url)
 
     @property
     def stream_nodes(self) -> tuple[str, ...]:
         """The addresses of the plugin rabbitmq_stream; () for none."""
-        urls = [self.stream_url] if isinstance(self.stream_url, str) else self.stream_url
-        return tuple(url.rstrip("/") for url in urls if url)
+        return url_list(self.stream_url)
 
     @property
     def rate_span(self) -> timedelta:
@@ -173,35 +172,16 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
         return msgspec.structs.replace(options, connect_timeout=connect)
 
 
-def _stream_url_error(url: str) -> str:
-    if error := url_error(url, STREAM_SCHEMES, "rabbitmq-stream://rabbitmq:5552"):
-        return f"stream_url: {error}"
-    parts = urllib.parse.urlsplit(url)
-    if parts.path.strip("/") or parts.query or parts.fragment:
-        return "stream_url: ends in a path, query or fragment; write scheme, host and port only, and the vhost as vhost"
-    return ""
-
-
-def _listed(urls: str | list[str]) -> tuple[str, ...]:
-    return tuple(url.rstrip("/") for url in ([urls] if isinstance(urls, str) else urls))
-
-
 def _url_error(url: str, source: str) -> str:
     """Returns why a URL is not the address of a broker for this source, as "field: text"; "" if it is."""
     example = _EXAMPLES.get(source, _MANAGEMENT)
     if url.startswith(("amqp:", "amqps:")) and source in ("management", "auto"):
         return f'url: an AMQP address; write that of the management API, such as "{example}", or source: amqp'
-    if error := url_error(url, _SCHEMES.get(source, _HTTP), example):
-        return f"url: {error}"
-    if source == "amqp" and urllib.parse.urlsplit(url).path.strip("/"):
-        return "url: ends in a path; write the vhost as vhost"
-    error = _behind(url)
+    no_path = _VHOST if source == "amqp" else ""
+    error = url_error(url, _SCHEMES.get(source, _HTTP), example, query=False, instead_of_path=no_path) or _behind(url)
     return f"url: {error}" if error else ""
 
 
 def _behind(url: str) -> str:
-    """Returns what is wrong behind the host and port of a URL, "" if nothing is."""
-    parts = urllib.parse.urlsplit(url)
-    if parts.query or parts.fragment:
-        return "ends in a query or fragment; write scheme, host, port and path only"
-    return "ends in /metrics; leave that out" if parts.path.endswith("/metrics") else ""
+    """Returns the error of a path that is not that of the server, "" if there is none."""
+    return "ends in /metrics; leave that out" if urllib.parse.urlsplit(url).path.endswith("/metrics") else ""

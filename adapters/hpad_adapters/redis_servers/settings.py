@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpad.adapter_http import Secret, address_error, refuse, secret, secret_error, url_error
+from hpad.adapter_http import Secret, host_and_port, hosts_error, refuse, secret, secret_error, url_error
 from hpad_adapters.credentials import LoginSettings, trusted_hosts_error, unused_tls_error
 
 EXAMPLE = "redis://host:6379/0"
@@ -26,32 +26,14 @@ class RedisAddress(NamedTuple):
 
 
 def address(text: str, default_port: int) -> RedisAddress:
-    """Parses "host", "host:port" or "[IPv6]:port"; raises ValueError."""
-    wrong = ValueError(address_error(text, f"host:{default_port}"))
-    try:
-        parts = urllib.parse.urlsplit(f"//{text}")
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        raise wrong from None
-    if not host or port == 0 or parts.netloc != text or "@" in text:
-        raise wrong
-    return RedisAddress(host, port or default_port)
+    """Parses the address of a node; raises ValueError."""
+    return RedisAddress(*host_and_port(text, f"host:{default_port}", default_port))
 
 
 def named(host: str, port: str | int) -> RedisAddress | None:
     """Returns the address that a server named, None if it is not one."""
     number = int(port) if isinstance(port, int) or _PORT.match(port) else 0
     return RedisAddress(host, number) if _HOST.match(host) and 0 < number < 1 << 16 else None
-
-
-def _nodes_error(nodes: list[str], default_port: int) -> str:
-    """Returns why the setting `nodes` is invalid, as "field: text"; "" if it is not."""
-    try:
-        for node in nodes:
-            address(node, default_port)
-    except ValueError as error:
-        return f"nodes: {error}"
-    return "" if nodes else f'nodes: is empty: name a server or several, such as "host:{default_port}"'
 
 
 class Sentinel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -76,7 +58,7 @@ class Sentinel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def __post_init__(self) -> None:
         refuse(
             "" if self.master else "master: is empty: it is the name after `sentinel monitor`, such as mymaster",
-            _nodes_error(self.nodes, SENTINEL_PORT),
+            hosts_error("nodes", self.nodes, f"host:{SENTINEL_PORT}", SENTINEL_PORT),
             f"database: {self.database} is not the number of a database" if self.database < 0 else "",
             secret_error(self, "password"),
             _password_error(self.username, self.secret),
@@ -101,7 +83,7 @@ class ClusterNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     tls: bool = False
 
     def __post_init__(self) -> None:
-        refuse(_nodes_error(self.nodes, REDIS_PORT))
+        refuse(hosts_error("nodes", self.nodes, f"host:{REDIS_PORT}", REDIS_PORT))
 
 
 class RedisServers(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -132,9 +114,6 @@ class RedisServers(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
         chosen = self.sentinel or self.cluster
         return chosen.tls if chosen is not None else self.url.startswith("rediss:")
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(url={self.url!r}, sentinel={self.sentinel!r}, cluster={self.cluster!r}, …)"
-
 
 def _password_error(username: str, password: Secret) -> str:
     missing = username and not password
@@ -142,10 +121,7 @@ def _password_error(username: str, password: Secret) -> str:
 
 
 def _url_error(url: str) -> str:
-    if error := url_error(url, ("redis", "rediss"), EXAMPLE):
+    if error := url_error(url, ("redis", "rediss"), EXAMPLE, query=False):
         return error
-    parts = urllib.parse.urlsplit(url)
-    if parts.query or parts.fragment:
-        return "ends in a query or fragment: write the database as the path, and all else as settings of their own"
-    database = parts.path.strip("/") or "0"
+    database = urllib.parse.urlsplit(url).path.strip("/") or "0"
     return "" if database.isdecimal() else f'the path is not the number of a database, as in "{EXAMPLE}"'
