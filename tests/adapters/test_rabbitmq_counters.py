@@ -3,8 +3,9 @@
 import pytest
 
 from hpad_adapters.exposition import ExposedSample
-from hpad_adapters.rabbitmq.counters import FEWEST_POINTS, CounterRates, Histories, counters
+from hpad_adapters.rabbitmq.counters import FEWEST_POINTS, Histories, counters
 from hpad_adapters.rabbitmq.plugin import PREFIX, NodeMetrics
+from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 
 ORDERS = ("/", "orders")
 SPAN = 60.0
@@ -32,15 +33,20 @@ def by_channel(node: str, **acked: float) -> NodeMetrics:
     return NodeMetrics(node, {f"{PREFIX}{name}": samples for name, samples in series.items()}, frozenset())
 
 
-def measured(reads: list[tuple[float, list[NodeMetrics]]], *, samples: bool = False) -> CounterRates:
+def measured(reads: list[tuple[float, list[NodeMetrics]]], *, samples: bool = False) -> RabbitmqQueue:
     histories = Histories(SPAN, 10)
     for number, (at, nodes) in enumerate(reads):
-        histories.add(at, ORDERS, counters(nodes, [ORDERS])[ORDERS], 10 * number, number)
-    return histories.measured(ORDERS, samples=samples)
+        histories.add(at, orders(10 * number, number), counters(nodes, [ORDERS])[ORDERS])
+    return histories.measured(orders(), samples=samples)
 
 
-def rates(found: CounterRates) -> tuple[float | None, ...]:
-    of = found.statistics
+def orders(messages: int = 0, unacknowledged: int = 0, name: str = "orders") -> RabbitmqQueue:
+    return RabbitmqQueue(name, "/", messages=messages, messages_unacknowledged=unacknowledged)
+
+
+def rates(found: RabbitmqQueue) -> tuple[float | None, ...]:
+    of = found.message_stats
+    assert of is not None
     return tuple(each and each.avg_rate for each in (of.publish_details, of.deliver_get_details, of.ack_details))
 
 
@@ -49,7 +55,8 @@ def test_adds_up_the_counters_of_all_nodes() -> None:
         [(0.0, [by_queue("a", 100, 50), by_queue("b", 7, 0)]), (10.0, [by_queue("a", 130, 60), by_queue("b", 17, 5)])]
     )
     assert rates(found) == (4.0, 1.5, 1.5)
-    assert (found.messages.avg_rate, found.lacking) == (1.0, "")
+    assert found.messages_details is not None
+    assert (found.messages_details.avg_rate, found.lacking) == (1.0, "")
 
 
 def test_a_counter_that_fell_counts_from_zero() -> None:
@@ -79,7 +86,8 @@ def test_a_rate_needs_ten_seconds(seconds: float) -> None:
     found = measured([(0.0, [by_queue("a", 0, 0)]), (seconds, [by_queue("a", 99, 99)])], samples=True)
     assert rates(found) == (None, None, None)
     assert found.lacking == f"hpad has read its counters for {seconds:.0f}s, and a rate needs 10s at least"
-    published = found.statistics.publish_details
+    assert found.message_stats is not None
+    published = found.message_stats.publish_details
     assert published is not None
     assert published.samples is not None
     assert len(published.samples) == (1 if seconds < 4 else 2)
@@ -89,11 +97,13 @@ def test_a_rate_covers_its_window_and_samples_more_if_reads_are_far_apart() -> N
     reads = [(15.0 * number, [by_queue("a", number**2, 0)]) for number in range(FEWEST_POINTS + 5)]
     found = measured(reads, samples=True)
     assert rates(found)[0] == pytest.approx((17**2 - 13**2) / SPAN)
-    published = found.statistics.publish_details
+    assert found.message_stats is not None
+    published = found.message_stats.publish_details
     assert published is not None
     assert published.samples is not None
     assert len(published.samples) == FEWEST_POINTS
-    lengths = found.unacknowledged.samples
+    assert found.messages_unacknowledged_details is not None
+    lengths = found.messages_unacknowledged_details.samples
     assert lengths is not None
     assert [point.timestamp for point in lengths] == [point.timestamp for point in published.samples]
     assert [point.sample for point in lengths] == list(range(5, 18))
@@ -103,11 +113,12 @@ def test_a_short_window_has_rates_though_no_two_points_are_exactly_so_far_apart(
     histories = Histories(10.0, 10)
     for number in range(200):
         at = 1.3 * number
-        histories.add(at, ORDERS, counters([by_queue("a", 10 * at, 0)], [ORDERS])[ORDERS], 0, 0)
-        found = histories.measured(ORDERS, samples=True)
+        histories.add(at, orders(), counters([by_queue("a", 10 * at, 0)], [ORDERS])[ORDERS])
+        found = histories.measured(orders(), samples=True)
         assert rates(found)[0] == (None if found.lacking else pytest.approx(10.0))
         assert bool(found.lacking) == (at < 10.4)
-        assert len(found.unacknowledged.samples or ()) <= FEWEST_POINTS
+        assert found.messages_unacknowledged_details is not None
+        assert len(found.messages_unacknowledged_details.samples or ()) <= FEWEST_POINTS
 
 
 def test_reads_further_apart_than_the_window_still_give_a_rate() -> None:
@@ -117,5 +128,5 @@ def test_reads_further_apart_than_the_window_still_give_a_rate() -> None:
 def test_forgets_the_queue_that_was_read_longest_ago() -> None:
     histories = Histories(SPAN, 1)
     for at, queue in ((0.0, "a"), (10.0, "b"), (20.0, "a")):
-        histories.add(at, ("/", queue), counters([by_queue("n", 0, 0)], [("/", queue)])[("/", queue)], 0, 0)
-    assert "for 0s" in histories.measured(("/", "a"), samples=False).lacking
+        histories.add(at, orders(name=queue), counters([by_queue("n", 0, 0)], [("/", queue)])[("/", queue)])
+    assert "for 0s" in histories.measured(orders(name="a"), samples=False).lacking

@@ -205,5 +205,5 @@ async def test_an_empty_value_blames_the_spec(stub, rabbit, selector):
     [answer] = await asked(adapter(stub.url, rabbit), selector)
     assert isinstance(answer, AdapterError)
     assert answer.blame == "spec"
-    assert "is empty: write a value" in answer.message
+    assert "write one value, such as " in answer.message
     assert stub.requests == []

@@ -125,7 +125,10 @@ def test_the_selector_names_queue_vhost_and_mode(name, selector, expected):
         ),
         ("", "names no queue"),
         ("vhost=a", "names no queue"),
-        ("queue=a,tier=b", '"tier" is not a parameter of rabbitmq; the parameters are queue, vhost, mode, aggregate'),
+        (
+            "queue=a,tier=b",
+            '"tier" is not a parameter of metrics of queues; the parameters are queue, vhost, mode',
+        ),
         ("queue=a,vhost in (a,b)", "write one value, such as vhost=production"),
         ("queue=a,aggregate=median", 'there is no aggregate "median"; there are sum, max, avg, min'),
         ("queue=a,mode=drain_time,aggregate=sum", "a sum of drain_time has no meaning"),

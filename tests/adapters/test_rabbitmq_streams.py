@@ -250,11 +250,11 @@ async def test_what_the_protocol_does_not_allow_is_an_error(source, answers, err
         ("stream_lag", "group=app", "no stream: write both, such as matchLabels: {stream: invoices, group: billing}"),
         ("stream_lag", "stream=a", "no group: write both"),
         ("stream_lag", "stream=a,group=app,queue=a", '"queue" is not a parameter of metrics of streams'),
-        ("stream_lag", "stream=a,group=app,goal=60s", '"goal" belongs to stream_workers_to_clear, not to the lag'),
+        ("stream_lag", "stream=a,group=app,goal=60s", '"goal" belongs to workers_to_clear, not to lag'),
         ("stream_lag", "stream in (a,b),group=app", "write one value, such as stream=invoices"),
         ("stream_workers_to_clear", "stream=a,group=app,service_time=1s", "goal: is missing"),
         ("stream_workers_to_clear", "stream=a,group=app,goal=60s", "service_time: is missing; write how long"),
-        ("queue_messages", "stream=a", '"stream" belongs to stream_lag and stream_workers_to_clear'),
+        ("queue_messages", "stream=a", '"stream" is not a parameter of metrics of queues'),
         ("ours", "stream=a", '"stream" is set for this metric by hpad\'s configuration'),
     ],
 )

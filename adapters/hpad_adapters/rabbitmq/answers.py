@@ -153,8 +153,7 @@ class _RawPage(msgspec.Struct, frozen=True):
 
 
 _QUEUE = msgspec.json.Decoder(RabbitmqQueue)
-_PAGE = msgspec.json.Decoder(QueuePage)
-_RAW_PAGE = msgspec.json.Decoder(_RawPage)
+_PAGE = msgspec.json.Decoder(_RawPage)
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _OWN_FIELDS = ("fault", "lacking")
 _FIELDS: dict[str, msgspec.json.Decoder[Any]] = {
@@ -166,14 +165,10 @@ _FIELDS: dict[str, msgspec.json.Decoder[Any]] = {
 
 def page_of(body: bytes, name: str, most: int) -> QueuePage:
     """Returns a page of at most so many queues; raises AdapterError, which names the broker, for anything else."""
-    try:
-        page: QueuePage | _RawPage = _PAGE.decode(body)
-    except UNDECODABLE:
-        page = decoded(_RAW_PAGE, body, name, "a list of queues")
+    page = decoded(_PAGE, body, name, "a list of queues")
     if len(page.items) > most:
         raise AdapterError(f"{name} answered {len(page.items)} queues on a page of {most}")
-    items = [item if isinstance(item, RabbitmqQueue) else queue_of(bytes(item), name) for item in page.items]
-    return QueuePage(items, page.page_count, page.filtered_count)
+    return QueuePage([queue_of(bytes(item), name) for item in page.items], page.page_count, page.filtered_count)
 
 
 def queue_of(body: bytes, name: str) -> RabbitmqQueue:

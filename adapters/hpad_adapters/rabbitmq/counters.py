@@ -14,7 +14,7 @@ import msgspec
 
 from hpad_adapters.clearing.goal import CounterPoint
 from hpad_adapters.rabbitmq.plugin import NodeMetrics
-from hpad_adapters.rabbitmq.queues import Details, Lengths, Statistics
+from hpad_adapters.rabbitmq.queues import Details, Lengths, RabbitmqQueue, Statistics
 
 # Source: prometheus_rabbitmq_core_metrics_collector.erl. Messages are delivered or fetched (get), with or without
 # acknowledgement; the management API calls the sum deliver_get.
@@ -112,15 +112,6 @@ class _History:
         return next((point for point in reversed(self.points) if point.at <= last.at - span), self.points[0]), last
 
 
-class CounterRates(NamedTuple):
-    """What the points of a queue tell; `lacking` says why there are no rates yet, "" if there are."""
-
-    statistics: Statistics
-    messages: Lengths
-    unacknowledged: Lengths
-    lacking: str = ""
-
-
 class Histories:
     """The points of queues. `span`: seconds over which a rate is averaged. `most` queues are remembered."""
 
@@ -128,43 +119,41 @@ class Histories:
         self._span, self._most = span, most
         self._known: OrderedDict[Place, _History] = OrderedDict()
 
-    def add(self, at: float, place: Place, read: CountersOfQueue, messages: int, unacknowledged: int) -> None:
+    def add(self, at: float, queue: RabbitmqQueue, read: CountersOfQueue) -> None:
         """Adds a read of all nodes at a time in seconds; the one that was read longest ago is dropped if needed."""
+        place = queue.vhost, queue.name
         history = self._known.setdefault(place, _History())
         self._known.move_to_end(place)
         if len(self._known) > self._most:
             self._known.popitem(last=False)
         if history.points and at - history.points[-1].at < APART_SECONDS:
             return
-        history.add(at, read, messages, unacknowledged)
+        history.add(at, read, queue.messages or 0, queue.messages_unacknowledged or 0)
         history.forget(at - self._span)
 
-    def measured(self, place: Place, *, samples: bool) -> CounterRates:
-        """Returns the rates of a queue, and all points if `samples`."""
-        history = self._known[place]
+    def measured(self, queue: RabbitmqQueue, *, samples: bool) -> RabbitmqQueue:
+        """Returns a queue that was added with its rates, and all points if `samples`."""
+        history = self._known[queue.vhost, queue.name]
         first, last = history.average(self._span)
         seconds = last.at - first.at
         shortest = min(self._span, SHORTEST_SECONDS)
-        lacking = (
-            ""
-            if seconds >= shortest
-            else (f"hpad has read its counters for {seconds:.0f}s, and a rate needs {shortest:.0f}s at least")
-        )
+        needed = f"hpad has read its counters for {seconds:.0f}s, and a rate needs {shortest:.0f}s at least"
+        lacking = "" if seconds >= shortest else needed
         listed = list(history.points) if samples else []
 
         def details(event: int) -> Details:
             rate = None if lacking else (last.events[event] - first.events[event]) / seconds
             return Details(rate, [_sample(point.at, int(point.events[event])) for point in listed])
 
-        return CounterRates(
-            Statistics(details(_PUBLISHED), details(_GIVEN), details(_ACKED)),
-            Lengths(
-                None if lacking else (last.messages - first.messages) / seconds,
-                [_sample(point.at, point.messages) for point in listed],
-                aligned=True,
-            ),
-            Lengths(None, [_sample(point.at, point.unacknowledged) for point in listed], aligned=True),
-            lacking,
+        growth = None if lacking else (last.messages - first.messages) / seconds
+        messages = [_sample(point.at, point.messages) for point in listed]
+        unacknowledged = [_sample(point.at, point.unacknowledged) for point in listed]
+        return msgspec.structs.replace(
+            queue,
+            message_stats=Statistics(details(_PUBLISHED), details(_GIVEN), details(_ACKED)),
+            messages_details=Lengths(growth, messages, aligned=True),
+            messages_unacknowledged_details=Lengths(None, unacknowledged, aligned=True),
+            lacking=lacking,
         )
 
 

@@ -189,18 +189,11 @@ class PluginQueues:
         read = counters(nodes, complete_ones)
         with self._adding:
             for place, queue in complete_ones.items():
-                self._histories.add(at, place, read[place], queue.messages or 0, queue.messages_unacknowledged or 0)
-            return [self._measured(queue, samples) if queue.complete else queue for queue in found.values()]
-
-    def _measured(self, queue: RabbitmqQueue, samples: bool) -> RabbitmqQueue:
-        measured = self._histories.measured((queue.vhost, queue.name), samples=samples)
-        return msgspec.structs.replace(
-            queue,
-            message_stats=measured.statistics,
-            messages_details=measured.messages,
-            messages_unacknowledged_details=measured.unacknowledged,
-            lacking=measured.lacking,
-        )
+                self._histories.add(at, queue, read[place])
+            return [
+                self._histories.measured(queue, samples=samples) if queue.complete else queue
+                for queue in found.values()
+            ]
 
 
 def _require(names: Iterable[str], nodes: Sequence[NodeMetrics], answers: Sequence[NodeAnswer], setting: str) -> None:

@@ -1,7 +1,7 @@
 """Queries about queues and about streams: their names, selectors, definitions and configured metrics."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -55,6 +55,10 @@ _NEEDS_URL = (
     "the lag of a group is read by the stream protocol: write stream_url in hpad's configuration of the source, such "
     'as stream_url: "rabbitmq-stream://rabbitmq:5552"'
 )
+_NEEDS_SERVICE_TIME = (
+    "service_time: is missing; write how long a message takes, such as 2s: RabbitMQ does not say how many consumers of "
+    "a group share the messages of a stream, so it cannot be measured"
+)
 NAMES = (*_METRICS, *_STREAM_METRICS)
 """The metrics that need no configuration."""
 PARAMETERS = (*_EXAMPLES, *_STREAM_PARAMETERS)
@@ -86,7 +90,7 @@ def queue_query(query: Query, settings: Settings) -> QueueQuery:
     metric = _metric(query, settings)
     if query.definition is not None:
         metric = _really_named(query, metric, settings)
-    parameters = _parameters(query, metric)
+    parameters = _parameters(query, metric, _EXAMPLES, "metrics of queues")
     pattern = _pattern(query, parameters, metric, settings)
     queues = metric.names or tuple(_real_name(query, "queue", name, settings) for name in parameters.get("queue", ()))
     if not queues and pattern is None:
@@ -107,23 +111,22 @@ def queue_query(query: Query, settings: Settings) -> QueueQuery:
         aggregate=_aggregate(query, parameters, metric, mode),
         on_missing_queue=metric.on_missing_queue or settings.on_missing_queue,
         on_stalled=metric.on_stalled or settings.on_stalled,
-        goal=_goal(query, parameters, metric, mode),
+        goal=_goal(query, parameters, metric, mode, CLEARING),
     )
 
 
-def _parameters(query: Query, metric: Metric) -> dict[str, tuple[str, ...]]:
-    """Returns the parameters in the selector; `queue` may have several values. The metric's own fields are refused."""
+def _parameters(query: Query, metric: Metric, examples: Mapping[str, str], of: str) -> dict[str, tuple[str, ...]]:
+    """Returns the parameters in the selector; `queue` may have several values. The metric's own fields are refused.
+
+    `examples`: the parameters, each with an example; `of`: what has these, in errors.
+    """
     found: dict[str, tuple[str, ...]] = {}
     for term in query.selector.requirements if query.selector is not None else ():
         key = term.key
-        if key in _STREAM_PARAMETERS:
-            raise _wrong(query, f'"{key}" belongs to {" and ".join(_STREAM_METRICS)}, which are the metrics of streams')
-        if key not in _EXAMPLES:
-            raise _wrong(query, f'"{key}" is not a parameter of rabbitmq; the parameters are {", ".join(_EXAMPLES)}')
-        if term.operator not in EQUALITY or (len(term.values) != 1 and key != "queue"):
-            raise _wrong(query, f'"{term}": write one value, such as {key}={_EXAMPLES[key]}')
-        if not all(term.values):
-            raise _wrong(query, f'"{key}" is empty: write a value, such as {key}={_EXAMPLES[key]}')
+        if key not in examples:
+            raise _wrong(query, f'"{key}" is not a parameter of {of}; the parameters are {", ".join(examples)}')
+        if term.operator not in EQUALITY or (len(term.values) != 1 and key != "queue") or not all(term.values):
+            raise _wrong(query, f'"{term}": write one value, such as {key}={examples[key]}')
         if _fixed(metric, key):
             raise _wrong(query, f'"{key}" is set for this metric by hpad\'s configuration; leave it out')
         if found.setdefault(key, tuple(term.values)) != tuple(term.values):
@@ -174,11 +177,14 @@ def _mode(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metri
     return effective
 
 
-def _goal(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metric, mode: str) -> ClearingGoal | None:
+def _goal(
+    query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metric, mode: str, modes: Collection[str]
+) -> ClearingGoal | None:
+    """Returns the goal of a query; None for a mode that is none of `modes`, which have one."""
     selected = {name: parameters[name][0] for name in GOAL if name in parameters}
-    if mode not in CLEARING:
+    if mode not in modes:
         if selected:
-            raise _wrong(query, f'"{next(iter(selected))}" belongs to {" and ".join(sorted(CLEARING))}, not to {mode}')
+            raise _wrong(query, f'"{next(iter(selected))}" belongs to {" and ".join(sorted(modes))}, not to {mode}')
         return None
     try:
         return metric.goal_with(selected)
@@ -221,16 +227,19 @@ def about_stream(query: Query, settings: Settings) -> bool:
 def stream_query(query: Query, settings: Settings) -> StreamQuery:
     """Parses the name and selector of a query; raises AdapterError (blame "spec") with the correct form."""
     metric = _metric(query, settings)
-    parameters = _stream_parameters(query, metric)
+    parameters = _parameters(query, metric, _STREAM_EXAMPLES, "metrics of streams")
     if not settings.stream_nodes:
         raise _wrong(query, _NEEDS_URL)
     mode = metric.mode or _STREAM_METRICS.get(query.name, LAG)
+    goal = _goal(query, parameters, metric, mode, (WORKERS,))
+    if goal is not None and not goal.service:
+        raise _wrong(query, _NEEDS_SERVICE_TIME)
     return StreamQuery(
         vhost=_vhost(query, parameters, metric, settings),
         stream=_stream(query, parameters, metric, settings),
         group=_named(query, "group", parameters, metric),
         no_offset=metric.offset_reset_policy or settings.offset_reset_policy,
-        goal=_stream_goal(query, parameters, metric, mode),
+        goal=goal,
     )
 
 
@@ -241,61 +250,25 @@ def _metric(query: Query, settings: Settings) -> Metric:
     return metric
 
 
-def _stream_parameters(query: Query, metric: Metric) -> dict[str, str]:
-    """Returns the parameters in the selector. The metric's own fields are refused."""
-    found: dict[str, str] = {}
-    for term in query.selector.requirements if query.selector is not None else ():
-        key = term.key
-        if key not in _STREAM_EXAMPLES:
-            offered = ", ".join(_STREAM_EXAMPLES)
-            raise _wrong(query, f'"{key}" is not a parameter of metrics of streams; the parameters are {offered}')
-        if term.operator not in EQUALITY or len(term.values) != 1 or not term.values[0]:
-            raise _wrong(query, f'"{term}": write one value, such as {key}={_STREAM_EXAMPLES[key]}')
-        if getattr(metric, key):
-            raise _wrong(query, f'"{key}" is set for this metric by hpad\'s configuration; leave it out')
-        if found.setdefault(key, term.values[0]) != term.values[0]:
-            raise _wrong(query, f'"{key}" occurs twice')
-    return found
-
-
-def _named(query: Query, key: str, parameters: Mapping[str, str], metric: Metric) -> str:
-    found: str = parameters.get(key) or getattr(metric, key)
+def _named(query: Query, key: str, parameters: Mapping[str, tuple[str, ...]], metric: Metric) -> str:
+    found: str = parameters[key][0] if key in parameters else getattr(metric, key)
     if not found:
         raise _wrong(query, f"no {key}: write both, such as matchLabels: {{stream: invoices, group: billing}}")
     return found
 
 
-def _stream(query: Query, parameters: Mapping[str, str], metric: Metric, settings: Settings) -> str:
+def _stream(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metric, settings: Settings) -> str:
     name = _named(query, "stream", parameters, metric)
     by_operator = metric.stream and query.definition is None
     return name if by_operator else _real_name(query, "queue", name, settings)
 
 
-def _vhost(query: Query, parameters: Mapping[str, str], metric: Metric, settings: Settings) -> str:
+def _vhost(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metric, settings: Settings) -> str:
     if "vhost" in parameters:
-        return _real_name(query, "vhost", parameters["vhost"], settings)
+        return _real_name(query, "vhost", parameters["vhost"][0], settings)
     if len(metric.vhosts) > 1 or ANY_VHOST in metric.vhosts:
         raise _wrong(query, "vhost: a stream is in one vhost; write one name")
     if not metric.vhosts:
         return settings.vhost
     [name] = metric.vhosts
     return name if query.definition is None else _real_name(query, "vhost", name, settings)
-
-
-def _stream_goal(query: Query, parameters: Mapping[str, str], metric: Metric, mode: str) -> ClearingGoal | None:
-    selected = {name: parameters[name] for name in GOAL if name in parameters}
-    if mode == LAG:
-        if selected:
-            raise _wrong(query, f'"{next(iter(selected))}" belongs to stream_workers_to_clear, not to the lag')
-        return None
-    try:
-        goal = metric.goal_with(selected)
-    except ValueError as error:
-        raise _wrong(query, str(error)) from None
-    if not goal.service:
-        raise _wrong(
-            query,
-            "service_time: is missing; write how long a message takes, such as 2s: RabbitMQ does not say how many "
-            "consumers of a group share the messages of a stream, so it cannot be measured",
-        )
-    return goal
