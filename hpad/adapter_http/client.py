@@ -214,7 +214,7 @@ class Http:
 def _sendable(setting: str, text: str) -> str:
     """Returns the text, if a header can carry it; else raises AdapterError."""
     if not fits_header(text):
-        raise AdapterError(f"{setting}: the value contains a line break, which no header can carry")
+        raise AdapterError(f"{setting}: the value contains a line break or control character, unfit for a header")
     return text
 
 

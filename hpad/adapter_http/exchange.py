@@ -35,6 +35,9 @@ _FAILURES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ..
     ((aiohttp.ClientPayloadError, asyncio.IncompleteReadError), "broke off in the middle of its answer"),
     (aiohttp.ClientResponseError, "did not answer in HTTP: is this the right port?"),
     (socket.gaierror, "cannot be found: its host name does not resolve"),
+    (UnicodeDecodeError, "answered with a text that is not UTF-8"),
+    # A part of a name that is empty or too long fails the encoding of the name.
+    ((aiohttp.InvalidURL, UnicodeError), "cannot be found: its host name is not valid"),
     (ConnectionRefusedError, "refused the connection"),
     # In TLS 1.3 a server refuses a client's certificate, or the lack of one, only after the handshake.
     (ssl.SSLError, "closed the TLS connection: does it require a client certificate (cert)?"),
@@ -128,7 +131,7 @@ class Exchange:
                 body = await self._body(answer, request)
         except TimeoutError:
             raise RequestFailedError(f"{request.name} did not answer within {options.timeout:g}s") from None
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, UnicodeError) as error:
             raise RequestFailedError(f"{request.name} {failure(error)}") from None
         location = answer.headers.get("Location", "")
         later = answer.headers.get("Retry-After", "")

@@ -7,6 +7,7 @@ other white space belongs to the secret. Errors of options are lines of the form
 
 import asyncio
 import os
+import re
 import ssl
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
@@ -298,8 +299,11 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
             errors.append(f"proxy: {error}")
         texts = (text for pair in self.headers.items() for text in pair if isinstance(text, str))
         if not all(map(fits_header, texts)):
-            errors.append("headers: a line break cannot be part of a header")
+            errors.append("headers: a line break or control character cannot be part of a header")
         refuse(*errors)
+
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def refuse(*errors: str) -> None:
@@ -309,8 +313,11 @@ def refuse(*errors: str) -> None:
 
 
 def fits_header(text: str) -> bool:
-    """Returns whether a header can carry the text. A line break in a secret would start another header."""
-    return not any(character in text for character in "\r\n\0")
+    """Returns whether a header can carry the text. A line break in a secret would start another header.
+
+    aiohttp refuses other control characters, too, with an exception of any kind.
+    """
+    return _CONTROL.search(text) is None
 
 
 # The fields that settings of sources over HTTP have in common. The Settings of an adapter inherit them, and name them

@@ -14,6 +14,7 @@ import structlog
 from hpad.adapter import HIDING, AdapterError, Context, hide
 from hpad.adapter_http import HttpOptions, Request, Response, SecretRef, TlsOptions, first_line, read_secrets
 from hpad.adapter_http.exchange import Exchange
+from hpad.adapter_http.options import fits_header
 from hpad.api.loopback import is_in_clear
 from hpad.api.secrets import Secrets
 from hpad.api.text import harmless
@@ -190,8 +191,8 @@ class NoticeSender:
         if is_in_clear(url):
             raise RefusedError(f"token_file: {IN_CLEAR}", retry=False)
         token = (await read_secrets({"token_file": SecretRef(file=str(file))}))["token_file"]
-        if any(character in token for character in "\r\n\0"):
-            raise RefusedError(f"token_file: {file} has more than one line", retry=True)
+        if not fits_header(token):
+            raise RefusedError(f"token_file: {file} has more than one line, or control characters", retry=True)
         return {"Authorization": f"Bearer {token}"}
 
     def _exchange(self, session: aiohttp.ClientSession) -> Exchange:

@@ -99,6 +99,8 @@ async def test_each_failure_has_its_own_sentence(stub, context: Context) -> None
     stub.handler = hang_up
     assert await refusal(context, f"http://127.0.0.1:{ports.free(1)[0]}") == "the server refused the connection"
     assert "host name does not resolve" in await refusal(context, "http://metrics.invalid/")
+    for name in ("metrics..invalid", f"{'m' * 64}.invalid", "127.1"):
+        assert "host name is not valid" in await refusal(context, f"http://{name}/")
     assert "does not speak TLS" in await refusal(context, stub.url.replace("http:", "https:"))
     assert await refusal(context, stub.url) == "the server closed the connection without an answer"
     async with await asyncio.start_server(talk, "127.0.0.1", 0) as listener:

@@ -75,18 +75,22 @@ async def test_a_variable_that_is_not_set_is_named() -> None:
         await read_secrets({"password": SecretRef(env="UNSET_HERE")})
 
 
-def test_a_line_break_in_a_configured_header_is_refused() -> None:
-    with pytest.raises(ValueError, match="headers: a line break cannot be part of a header") as caught:
-        HttpOptions(headers={"X": f"{SECRET}\r\nY: z"})
+@pytest.mark.parametrize("character", ["\r\n", "\x01", "\x7f"])
+def test_a_control_character_in_a_configured_header_is_refused(character: str) -> None:
+    with pytest.raises(ValueError, match="headers: a line break or control character cannot be part") as caught:
+        HttpOptions(headers={"X": f"{SECRET}{character}Y: z"})
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.parametrize("character", ["\r\n", "\x01", "\x7f"])
 @pytest.mark.parametrize("option", ["headers", "bearer_token"])
-async def test_a_line_break_in_a_secret_file_never_reaches_a_header(stub, context, tmp_path, option) -> None:
-    (tmp_path / "secret").write_text(f"{SECRET}\r\nY: z\n")
+async def test_a_control_character_in_a_secret_file_never_reaches_a_header(
+    stub, context, tmp_path, option, character: str
+) -> None:
+    (tmp_path / "secret").write_text(f"{SECRET}{character}Y: z\n")
     value = SecretRef(file=str(tmp_path / "secret"))
     options = {option: {"X": value} if option == "headers" else value}
-    with pytest.raises(AdapterError, match="contains a line break") as caught:
+    with pytest.raises(AdapterError, match="contains a line break or control character") as caught:
         await get(context, stub.url, **options)
     assert SECRET not in caught.value.message
     assert stub.requests == []

@@ -317,8 +317,9 @@ async def test_faults_of_the_connection(stub: Stub, context: Context, tmp_path: 
     (large,) = await ask(context, stub.url, QUERY, max_bytes=1000)
     (down,) = await ask(context, "http://127.0.0.1:1", QUERY)
     (nowhere,) = await ask(context, "http://nats.invalid:8222", QUERY)
+    (none,) = await ask(context, "http://nats..invalid:8222", QUERY)
     errors = ["did not answer within 1s", "answers 503", "max_bytes", "refused the connection", "does not resolve"]
-    for answer, error in zip((slow, refused, large, down, nowhere), errors, strict=True):
+    for answer, error in zip((slow, refused, large, down, nowhere, none), [*errors, "is not valid"], strict=True):
         assert isinstance(answer, AdapterError)
         assert error in answer.message
 

@@ -574,6 +574,7 @@ async def test_a_server_that_is_down_or_unknown() -> None:
         taken.bind(("127.0.0.1", 0))
         assert "refused the connection" in message(await ask(taken.getsockname()[1]))
     assert "does not resolve" in message(await ask(5432, host="db.invalid"))
+    assert "host name is not valid" in message(await ask(5432, host="db..invalid"))
 
 
 async def test_the_extra_is_named_where_it_is_missing(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secre
         ({"url": URL, "key": "k.pem"}, "key: there is a key, but no cert"),
         ({"url": URL, "request_timeout": "5"}, "'5' is not a duration"),
         ({"url": URL, "request_timeout": "0s"}, "is not a duration above zero"),
-        ({"url": URL, "headers": {"X": "a\r\nEvil: hunter2"}}, "a line break cannot be part of a header"),
+        ({"url": URL, "headers": {"X": "a\r\nEvil: hunter2"}}, "a line break or control character cannot be part"),
         ({"url": URL, "vhots": "/"}, "vhots: unknown field; did you mean 'vhosts'?"),
         ({"url": URL, "source": "amqp"}, 'is not of the form "amqp://rabbitmq:5672"'),
         ({"url": "amqp://rabbitmq/prod", "source": "amqp"}, "url: ends in a path: write the vhost as vhost"),

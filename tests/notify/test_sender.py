@@ -413,6 +413,21 @@ async def test_escapes_make_no_message_longer_than_its_share_of_a_text(post: Pos
     assert len(why) == 600
 
 
+async def test_an_address_and_a_token_that_cannot_be_sent_are_named(post: Post, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t0k3n\x01of-ops\n")
+    async with post.running(post.settings("cloudevents", token_file=str(tmp_path / "token"))):
+        post.rescale()
+        await post.counted(failed=1)
+        (trouble,) = post.notices.troubles
+        assert trouble.endswith(f"token_file: {tmp_path / 'token'} has more than one line, or control characters")
+    post.stub.url = "http://events..example.com"
+    async with post.running(post.settings()):
+        post.rescale("other")
+        await post.counted(failed=2)
+        (trouble,) = post.notices.troubles
+        assert trouble.endswith("it cannot be found: its host name is not valid")
+
+
 async def test_a_missing_file_is_named_and_tried_again(post: Post) -> None:
     settings = post.settings()
     post._file.unlink()

@@ -166,7 +166,7 @@ async def _lookup(host: str, port: int, url: str) -> list[str]:
     """Returns the addresses of a host, of one family, sorted; raises AdapterError."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise AdapterError(f"NATS {url} {failure(error)}") from None
     families = {family for family, *_ in found}
     family = socket.AF_INET if socket.AF_INET in families else socket.AF_INET6

@@ -267,7 +267,7 @@ class PostgresqlConnections:
             raise AdapterError(f"{self.name} did not answer within {self._settings.connect_seconds:g}s") from None
         except asyncpg.TargetServerAttributeNotMatched:
             raise AdapterError(f"{self.name}: no server is {self._settings.target_session_attrs}") from None
-        except OSError as error:  # ssl.SSLError is a subclass
+        except (OSError, UnicodeError) as error:  # ssl.SSLError is a subclass
             raise AdapterError(f"{self.name} {_failure(error)}") from None
         except asyncpg.InterfaceError:
             raise AdapterError(f"{self.name} has not proved that it knows the password: is it the right one?") from None
@@ -416,7 +416,7 @@ def _lacks_tls(error: ConnectionError) -> bool:
     return type(error) is ConnectionError
 
 
-def _failure(error: OSError) -> str:
+def _failure(error: Exception) -> str:
     """Describes a failed connection. asyncpg raises a bare ConnectionError if the first answer is not that of TLS."""
     if type(error) is ConnectionError:
         return "does not offer TLS, or is no PostgreSQL: enable TLS there, or write sslmode: disable"
