@@ -88,7 +88,6 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import aiohttp
 import msgspec
 
-# "import X as X" makes a name part of this module (PEP 484), from which adapters import it.
 from hpad.api import duration as durations
 from hpad.api.hpa import CrossVersionObjectReference as CrossVersionObjectReference
 from hpad.api.metrics import ExternalMetricValueList as ExternalMetricValueList
@@ -110,6 +109,9 @@ from hpad.api.sample import PODS as PODS
 from hpad.api.sample import RESOURCE as RESOURCE
 from hpad.api.sample import SOURCE_TYPES as SOURCE_TYPES
 from hpad.api.sample import AdapterError as AdapterError
+
+# "import X as X" makes a name part of this module (PEP 484), from which adapters import it.
+from hpad.api.sample import Answer as Answer
 from hpad.api.sample import ExternalSample as ExternalSample
 from hpad.api.sample import HPAIdentity as HPAIdentity
 from hpad.api.sample import Member as Member
@@ -131,7 +133,6 @@ from hpad.api.text import shown as shown
 from hpad.clock import Clock
 from hpad.files import opened as opened
 
-Answer = Sample | AdapterError
 parse_duration = durations.parse
 T = TypeVar("T")
 

@@ -202,3 +202,7 @@ class AdapterError(Exception):
 
     def __hash__(self) -> int:
         return hash((self.message, self.blame))
+
+
+Answer = Sample | AdapterError
+"""What a metric source answers to one query."""

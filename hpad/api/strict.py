@@ -5,7 +5,6 @@ Go, null equals a missing field, and in a map an empty text. Beyond the API serv
 integer may be `3.0`.
 """
 
-import difflib
 import functools
 import re
 import types
@@ -21,6 +20,7 @@ from hpad.api.metadata import ObjectMeta
 from hpad.api.problem import Problem, forbidden, type_invalid, unknown
 from hpad.api.quantity import Quantity, QuantityError
 from hpad.api.selector import LabelSelector, SelectorError
+from hpad.api.text import closest
 
 Hint = Callable[[str, str, Any], str | None]
 """Maps (struct, field, value) to advice on a field that is not allowed there; None if the field has no advice."""
@@ -245,7 +245,5 @@ def _is_struct(kind: Any) -> bool:
 
 
 def _nearest(name: str, known: dict[str, Any]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    if not close:
-        close = [each for each in known if each.lower() == name.lower()]
-    return f'did you mean "{close[0]}"?' if close else f"known here: {', '.join(known)}"
+    close = closest(name, tuple(known)) or next((each for each in known if each.lower() == name.lower()), None)
+    return f'did you mean "{close}"?' if close else f"known here: {', '.join(known)}"

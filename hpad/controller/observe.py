@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from hpad.api.hpa import AUTOSCALER, HorizontalPodAutoscaler, Scale
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod, PodOwner
-from hpad.api.sample import AdapterError, PodSample, Sample
+from hpad.api.sample import AdapterError, Answer, PodSample
 from hpad.clock import Moment
 from hpad.controller.overlap import Overlap
 from hpad.controller.planning import Record, Timing
@@ -91,12 +91,12 @@ class OwnPods(NamedTuple):
     error: AdapterError | None = None
     related: frozenset[PodOwner] = frozenset()
 
-    def of(self, verdict: Verdict, answers: Sequence[Sample | AdapterError]) -> list[Sample | AdapterError]:
+    def of(self, verdict: Verdict, answers: Sequence[Answer]) -> list[Answer]:
         """Returns the answers without the values of other pods; the error for each metric that depends on pods."""
         metrics = verdict.metrics if isinstance(verdict, Proceed) else ()
         return [self._of(*each) for each in zip(metrics, answers, strict=True)]
 
-    def _of(self, metric: CompiledMetric, answer: Sample | AdapterError) -> Sample | AdapterError:
+    def _of(self, metric: CompiledMetric, answer: Answer) -> Answer:
         if isinstance(answer, AdapterError):
             return answer
         if self.error is not None and (metric.of_pods or metric.kind == VALUE):  # a Value counts the ready pods

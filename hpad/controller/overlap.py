@@ -18,7 +18,6 @@ none.
 """
 
 import asyncio
-import functools
 from collections import defaultdict
 from collections.abc import Collection, Generator, Iterable, Mapping
 from typing import Final
@@ -35,6 +34,8 @@ from hpad.engine.spec import compiled_spec
 from hpad.engine.view import TOO_LARGE
 from hpad.kube import errors
 from hpad.kube.cluster import Cluster
+from hpad.kube.competitors import TargetKey, target_key
+from hpad.kube.scale import watched
 
 Group = tuple[str, ...]
 
@@ -167,7 +168,7 @@ class Targets:
         """Registers the target of the HPA."""
         if self._references.get(key) != ref:
             self._references[key] = ref
-            self._groups.put(key, _group(key, ref))
+            self._groups.put(key, target_key(key.namespace, ref))
 
     def release(self, key: Key) -> None:
         """Removes the HPA; unknown HPAs are ignored."""
@@ -185,19 +186,9 @@ class Targets:
 
     def scaling(self, namespace: str, owner: PodOwner, key_kind: str) -> list[str]:
         """Returns the names of the HPAs that scale a controller; `key_kind` is the kind in their keys."""
-        keys = self._groups.keys((namespace, owner.group, owner.kind.lower(), owner.name))
+        keys = self._groups.keys(TargetKey(namespace, owner.group, owner.kind.lower(), owner.name))
         found = [key for key in keys if key.kind == key_kind]
         return [key.name for key in found if _is_same_kind(self._references[key].kind, owner.kind)]
-
-
-def _group(key: Key, ref: CrossVersionObjectReference) -> Group:
-    return key.namespace, *_group_and_kind(ref.api_version, ref.kind), ref.name
-
-
-@functools.lru_cache(maxsize=1 << 8)
-def _group_and_kind(api_version: str, kind: str) -> tuple[str, str]:
-    """Returns the API group and the kind in lower case; cached, so that all HPAs share these texts."""
-    return api_version.rpartition("/")[0], kind.lower()
 
 
 def _is_same_kind(one: str, other: str) -> bool:
@@ -340,7 +331,7 @@ class Overlap:
 
     def _skip_kind(self, namespace: str, ref: CrossVersionObjectReference, error: errors.ApiError) -> None:
         """Skips all targets of a kind whose API does not answer: each read could take a whole request timeout."""
-        alike = [key for key, other in self._unread.get(namespace, {}).items() if _kind(other) == _kind(ref)]
+        alike = [key for key, other in self._unread.get(namespace, {}).items() if watched(other) == watched(ref)]
         for key in alike:
             self._mark_read(key)
         self._log.warning(
@@ -362,7 +353,3 @@ class Overlap:
         unread.pop(key, None)
         if not unread:
             self._unread.pop(key.namespace, None)
-
-
-def _kind(ref: CrossVersionObjectReference) -> tuple[str, str]:
-    return ref.api_version.rpartition("/")[0], ref.kind

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
-from hpad.api.sample import HPAIdentity
+from hpad.api.sample import Answer, HPAIdentity
 from hpad.clock import Clock, Moment
 from hpad.controller import report
 from hpad.controller.budgets import Budgets
@@ -24,7 +24,6 @@ from hpad.election.owner import Edited, Permit
 from hpad.engine import annotations, examine, settle
 from hpad.engine.examine import UNOBSERVABLE, Halt, Proceed, Queries, Verdict
 from hpad.engine.turn import (
-    Answer,
     Answered,
     Ask,
     AskBudget,

@@ -14,7 +14,7 @@ import structlog
 
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
-from hpad.api.sample import AdapterError, HPAIdentity, Sample
+from hpad.api.sample import Answer, HPAIdentity
 from hpad.clock import Clock
 from hpad.controller.observe import Turn
 from hpad.controller.workers import Worker
@@ -42,7 +42,7 @@ _LOOKS: Final = 4
 _LONGEST_WAIT: Final = 16.0
 """The wait before another attempt, as a multiple of `kept`, doubles up to this."""
 
-Answers = Sequence[Sample | AdapterError]
+Answers = Sequence[Answer]
 _Write = Callable[[], Awaitable[None]]
 
 

@@ -9,6 +9,7 @@ import structlog
 from hpad.api.autoscaler import targets, with_texts
 from hpad.api.hpa import AUTOSCALER, HorizontalPodAutoscalerStatus, Scale
 from hpad.api.metadata import Key
+from hpad.api.text import begin
 from hpad.clock import Clock, Moment
 from hpad.controller import report
 from hpad.controller.observe import Observer, Turn
@@ -170,9 +171,9 @@ def _status(done: Reconcile) -> HorizontalPodAutoscalerStatus:
     status, hpa = done.settlement.status, done.view.hpa
     if hpa.kind != AUTOSCALER:
         return status
-    sentence = done.sentence
-    decision = sentence if len(sentence) <= _LONGEST_SENTENCE else f"{sentence[: _LONGEST_SENTENCE - 1]}…"
-    return with_texts(status, decision, targets(msgspec.structs.replace(hpa, status=status)))
+    return with_texts(
+        status, begin(done.sentence, _LONGEST_SENTENCE), targets(msgspec.structs.replace(hpa, status=status))
+    )
 
 
 async def scale_target(cluster: Cluster, clock: Clock, permit: Permit, scale: Scale, replicas: int) -> settle.Outcome:

@@ -17,7 +17,6 @@ A server that does not know a field drops it. Where a field and the annotation a
 they differ that is an error: with the same value in both, an HPA suits servers with and without the field.
 """
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple, TypeVar
@@ -36,7 +35,7 @@ from hpad.api.hpa import (
 from hpad.api.kept import kept
 from hpad.api.problem import Problem
 from hpad.api.quantity import QuantityError, parse_milli
-from hpad.api.text import shown, visible
+from hpad.api.text import begin, closest, shown, visible
 from hpad.engine import addresses, controls, fallback_policy, metric_policy, schedule
 from hpad.engine.addresses import MetricIdentity, identities
 from hpad.engine.controls import NO_CONTROLS, OWNER, SELECTOR, Controls
@@ -97,7 +96,7 @@ class Own(NamedTuple):
     def error(self) -> str | None:
         """The errors of all annotations, at most 4,096 characters; None where there are none."""
         text = "; ".join([sentence(error, self.kind) for error in self.errors])
-        return (text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…") or None
+        return begin(text, _LONGEST_TEXT) or None
 
     @property
     def reason(self) -> str | None:
@@ -282,12 +281,12 @@ def _unknown(own: _Own) -> list[Problem]:
 
 
 def _advice(name: str, kind: str) -> str:
-    known = [annotation.removeprefix(PREFIX) for annotation in ANNOTATIONS]
+    known = tuple([annotation.removeprefix(PREFIX) for annotation in ANNOTATIONS])
     prefix = "" if kind == AUTOSCALER else PREFIX
     # An option of an Autoscaler that is written with the prefix has it twice here.
-    close = difflib.get_close_matches(name.removeprefix(PREFIX).removeprefix(PREFIX), known, n=1)
+    close = closest(name.removeprefix(PREFIX).removeprefix(PREFIX), known)
     if close:
-        return f'; did you mean "{prefix}{close[0]}"?'
+        return f'; did you mean "{prefix}{close}"?'
     return f"; there are {', '.join([f'{prefix}{each}' for each in known])}"
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.pod import Pod
-from hpad.api.sample import EXTERNAL, PODS, AdapterError, Member, PodSample, Query, Sample
+from hpad.api.sample import EXTERNAL, PODS, AdapterError, Answer, Member, PodSample, Query
 from hpad.api.selector import Selector
 from hpad.engine import addresses
 from hpad.engine.controls import BUSY_METRIC, BusyMetric
@@ -27,7 +27,6 @@ from hpad.engine.decide import Decision
 from hpad.engine.deletion_costs import Spared, Work, costs, in_order
 from hpad.engine.view import View
 
-Answer = Sample | AdapterError
 _PENDING: Final = "Pending"
 _STATEFUL_SET: Final = "StatefulSet"
 _ORDINAL: Final = re.compile(r".*-([0-9]{1,9})", re.DOTALL)

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from hpad.api.sample import AdapterError, Sample
+from hpad.api.sample import Answer
 from hpad.engine import explain, metric_policy, spare, stage
 from hpad.engine.budget import Budgeted
 from hpad.engine.deletion_costs import Spared
@@ -137,7 +137,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return f"scale {self.name} from {self.current} to {self.desired}: {why}"
 
 
-def decide(view: View, verdict: Verdict, answers: Sequence[Sample | AdapterError]) -> Decision:
+def decide(view: View, verdict: Verdict, answers: Sequence[Answer]) -> Decision:
     """Returns the replica count the target should have, and why.
 
     `verdict` is that of `examine(view)`, and `answers[i]` the answer to `verdict.queries[i]`. Raises ValueError where
@@ -153,7 +153,7 @@ def decide(view: View, verdict: Verdict, answers: Sequence[Sample | AdapterError
     return _measured(view, kept, verdict, answers)
 
 
-def _measured(view: View, kept: Decision, verdict: Proceed, answers: Sequence[Sample | AdapterError]) -> Decision:
+def _measured(view: View, kept: Decision, verdict: Proceed, answers: Sequence[Answer]) -> Decision:
     """Returns the decision by the metrics; `kept` is the decision that keeps the current count."""
     if len(answers) != len(verdict.metrics):
         raise ValueError(f"there are {len(verdict.metrics)} metrics, but {len(answers)} answers")

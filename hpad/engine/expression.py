@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from hpad.api.text import shown
+from hpad.api.text import begin, shown
 from hpad.engine import addresses
 from hpad.engine.addresses import Address
 
@@ -97,7 +97,7 @@ class _Token(NamedTuple):
     def __str__(self) -> str:
         if self.kind == _END:
             return "the end"
-        return shown(self.text if len(self.text) <= _SHOWN else f"{self.text[: _SHOWN - 1]}…")
+        return shown(begin(self.text, _SHOWN))
 
 
 def parse(text: str) -> Node:

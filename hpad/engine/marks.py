@@ -27,6 +27,7 @@ from hpad.engine.conditions import (
 )
 from hpad.engine.decide import Decision
 from hpad.engine.view import COMPETING_REASONS, View
+from hpad.engine.words import replicas
 
 _LONGEST_MESSAGE: Final = 8192
 """Characters of the message of a condition or an event: a hundred metrics may fail with a long error each."""
@@ -116,7 +117,7 @@ def _mark_shadow(view: View, draft: Draft, decided: int | None) -> None:
     if view.shadow is None or decided is None:
         return
     count = view.shadow.replicas
-    left = f"the target has {count} {'replica' if count == 1 else 'replicas'} and is left alone"
+    left = f"the target has {replicas(count)} and is left alone"
     message = f"{view.shadow.withheld.message}: {left}; hpad would have it at {decided}"
     draft.condition(SHADOW, TRUE, view.shadow.withheld.reason, message)
 

@@ -32,6 +32,7 @@ from hpad.api.sample import (
     PODS,
     RESOURCE,
     AdapterError,
+    Answer,
     ExternalSample,
     ObjectSample,
     PodSample,
@@ -219,7 +220,7 @@ def measure(
     return total(metric, sample, pods, status_replicas, tunables.gates)
 
 
-def propose(view: View, metric: CompiledMetric, answer: Sample | AdapterError) -> Proposal:
+def propose(view: View, metric: CompiledMetric, answer: Answer) -> Proposal:
     """Returns the proposal of one metric. Never raises: errors are part of the proposal."""
     if metric.error is not None:
         return _failed(metric, "", metric.error)

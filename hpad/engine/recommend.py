@@ -15,7 +15,8 @@ import msgspec
 from hpad.api import duration
 from hpad.api.quantity import MAX_INT32
 from hpad.api.sample import EXTERNAL, OBJECT
-from hpad.engine import metric_policy
+from hpad.api.text import begin
+from hpad.engine import metric_policy, words
 from hpad.engine.fallback_policy import (
     AT_LEAST,
     AT_MOST,
@@ -62,8 +63,7 @@ class Recommendation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 def policy_name(policy: MetricPolicy | None) -> str:
     """Returns the metric policy for conditions and events, at most about 200 characters."""
-    text = str(policy)
-    return f"metric policy {text if len(text) <= _LONGEST_POLICY else f'{text[: _LONGEST_POLICY - 1]}…'}"
+    return f"metric policy {begin(str(policy), _LONGEST_POLICY)}"
 
 
 def recommend(proposals: Sequence[Proposal], current: int) -> Recommendation:
@@ -176,12 +176,12 @@ def _replaced(view: View, proposal: Proposal, fallback: Fallback, known: LastSam
     since = f"failing for {_in_seconds(failing)}"
     if fallback.kind in COUNTED:
         count = _bounded(fallback, view.replicas)
-        return _with(proposal, count, f"falls back to {_count(count)}, {since}")
+        return _with(proposal, count, f"falls back to {words.replicas(count)}, {since}")
     if fallback.kind == IGNORE:
         return msgspec.structs.replace(proposal, fallback=f"is ignored, {since}", ignored=True)
     if fallback.kind == LAST_GOOD and known.good_at is not None and now - known.good_at <= fallback.age:
         age = _in_seconds(now - known.good_at)
-        return _with(proposal, known.replicas, f"falls back to {_count(known.replicas)}, as wanted {age} ago")
+        return _with(proposal, known.replicas, f"falls back to {words.replicas(known.replicas)}, as wanted {age} ago")
     return proposal
 
 
@@ -262,10 +262,6 @@ def _last_sample(view: View, index: int, proposal: Proposal) -> LastSample:
 
 def _in_seconds(span: timedelta) -> str:
     return duration.write(timedelta(seconds=int(span.total_seconds())))
-
-
-def _count(replicas: int) -> str:
-    return "1 replica" if replicas == 1 else f"{replicas} replicas"
 
 
 def combine(view: View, proposals: Sequence[Proposal], policy: MetricPolicy) -> Recommendation:

@@ -12,7 +12,7 @@ import msgspec
 
 from hpad.api.hpa import Scale, ScaleSpec
 from hpad.api.pod import Pod
-from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, Sample
+from hpad.api.sample import AdapterError, Answer, ExternalSample, ObjectSample, PodSample
 from hpad.engine.addresses import addresses
 from hpad.engine.controls import IN_SHADOW
 from hpad.engine.decide import Decision
@@ -21,9 +21,6 @@ from hpad.engine.history import History, Memory
 from hpad.engine.propose import is_ready, metric_status, propose
 from hpad.engine.spec import VALUE
 from hpad.engine.view import DRY_RUN, SHADOW, Shadow, View, Withheld
-
-Answer = Sample | AdapterError
-
 
 _COPY: Final = "~"
 """Stands between the name of a pod and the number of its copy."""

@@ -18,14 +18,12 @@ from msgspec.structs import replace
 
 from hpad.api.hpa import ScaleSpec
 from hpad.api.pod import Pod
-from hpad.api.sample import AdapterError, ObjectSample, PodSample, PodValue, Sample
+from hpad.api.sample import AdapterError, Answer, ObjectSample, PodSample, PodValue
 from hpad.engine.pods import READY, standing
 from hpad.engine.propose import is_ready
 from hpad.engine.spare_replicas import WithSpare
 from hpad.engine.spec import VALUE, CompiledMetric
 from hpad.engine.view import View
-
-Answer = Sample | AdapterError
 
 
 def without(view: View, answers: Sequence[Answer]) -> tuple[View, Sequence[Answer]]:

@@ -11,15 +11,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hpad.api.sample import AdapterError, Query, Sample
+from hpad.api.sample import AdapterError, Answer, Query
 from hpad.engine import busy, shadow, share
 from hpad.engine.budget import BudgetMember, Shares
 from hpad.engine.decide import Decision, decide
 from hpad.engine.examine import Halt, Queries, Verdict, examine
 from hpad.engine.settle import Outcome, Settlement, sentence, settle
 from hpad.engine.view import View, Withheld, yields_to
-
-Answer = Sample | AdapterError
 
 
 class TimingTrace(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):

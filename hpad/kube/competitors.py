@@ -14,7 +14,7 @@ from hpad.api.selector import Selector
 from hpad.api.wire import Meta, labels
 from hpad.clock import Clock
 from hpad.engine.view import HPA, SCALE, STATUS, UNNAMED, Competitor
-from hpad.kube import managed_fields, paths, scale, watch
+from hpad.kube import managed_fields, paths, watch
 from hpad.kube.cache import Cache
 from hpad.kube.reflector import Kind
 from hpad.kube.scale import WatchedTarget
@@ -44,8 +44,13 @@ class OtherHpa(msgspec.Struct, frozen=True, gc=False):
 
 def target_key(namespace: str, ref: CrossVersionObjectReference) -> TargetKey:
     """Returns the key of the target that a reference names."""
-    group, kind = scale.watched(ref)
-    return TargetKey(namespace, group, kind.lower(), ref.name)
+    return TargetKey(namespace, *_group_and_kind(ref.api_version, ref.kind), ref.name)
+
+
+@functools.lru_cache(maxsize=1 << 8)
+def _group_and_kind(api_version: str, kind: str) -> tuple[str, str]:
+    """Returns the API group and the kind in lower case; cached, so that all HPAs share these texts."""
+    return api_version.rpartition("/")[0], kind.lower()
 
 
 class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):

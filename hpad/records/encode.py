@@ -7,13 +7,13 @@ import msgspec
 from hpad.api.hpa import AUTOSCALER, HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, to_builtins
 from hpad.api.metadata import ObjectMeta
 from hpad.api.quantity import Quantity
-from hpad.api.sample import AdapterError, ObjectSample, PodSample
+from hpad.api.sample import AdapterError, Answer, ObjectSample, PodSample
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
 from hpad.engine.settle import Outcome, Settlement
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import MANAGED_BY, STALE, TOO_LARGE, Tunables
-from hpad.records.format import CONFLICT, Answer, Controller, FallbackText, Reading, Scenario, Step, encode_step
+from hpad.records.format import CONFLICT, Controller, FallbackText, Reading, Scenario, Step, encode_step
 
 _MAX_STEPS: Final = 5760
 """Steps of one scenario: a day with the default sync period. Replaying one step needs all earlier ones of its line."""

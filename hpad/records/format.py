@@ -42,6 +42,7 @@ from hpad.api.sample import (
     OBJECT,
     RESOURCE,
     AdapterError,
+    Answer,
     ExternalSample,
     ObjectSample,
     PodSample,
@@ -70,7 +71,6 @@ from hpad.engine.view import (
     Withheld,
 )
 
-Answer = Sample | AdapterError
 CONFLICT: Final = "conflict"
 """Stands in `scaleUpdateErrors` for a write that another writer of the scale got ahead of."""
 _NO_MATCH_TEXT: Final = "no matches for kind"

@@ -15,9 +15,9 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, enc_hook
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
-from hpad.api.sample import AdapterError, ExternalSample, PodSample
+from hpad.api.sample import AdapterError, Answer, ExternalSample, PodSample
 from hpad.clock import Clock
-from hpad.engine.turn import Answer, Reconcile
+from hpad.engine.turn import Reconcile
 from hpad.records.encode import LINE_END, Progress, encode_start
 
 MEMORY: Final = 4 << 20

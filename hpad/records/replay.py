@@ -17,7 +17,7 @@ import msgspec
 
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
 from hpad.api.json_text import refuse_halves
-from hpad.api.sample import AdapterError, Query, Sample
+from hpad.api.sample import AdapterError, Answer, Query
 from hpad.engine import turn
 from hpad.engine.settle import Outcome
 from hpad.engine.turn import Reconcile
@@ -39,7 +39,7 @@ _LATEST: Final = datetime(9700, 1, 1, tzinfo=UTC)
 _CONTINUED: Final = re.compile(r"(.*?)(?:(?<=Z)-([0-9]{1,9}))?(\.jsonl(?:\.gz)?)", re.DOTALL)
 
 
-Answers = Callable[[Sequence[Query | AdapterError]], Sequence[Sample | AdapterError]]
+Answers = Callable[[Sequence[Query | AdapterError]], Sequence[Answer]]
 """Returns one answer per query, in order."""
 
 

@@ -22,14 +22,14 @@ from typing import Any, Final
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale, ScaleStatus
-from hpad.api.sample import AdapterError
+from hpad.api.sample import AdapterError, Answer
 from hpad.engine.conditions import Event
 from hpad.engine.decide import Decision
 from hpad.engine.examine import Halt
 from hpad.engine.history import EMPTY
 from hpad.engine.recommend import Recommendation
 from hpad.engine.settle import Outcome, Settlement
-from hpad.engine.turn import Answer, Reconcile
+from hpad.engine.turn import Reconcile
 from hpad.records.entry import Numbers, Stored, numbers, pack
 
 SETTLED: Final = 8

@@ -10,7 +10,7 @@ import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.quantity import MAX_INT32
-from hpad.api.sample import AdapterError, Query, Sample
+from hpad.api.sample import AdapterError, Answer, Query
 from hpad.engine.annotations import PLAIN
 from hpad.engine.turn import Reconcile, run
 from hpad.engine.view import Tunables
@@ -52,7 +52,7 @@ class Goal:
         return None if recommendation is None or recommendation.leader is None else recommendation.replicas
 
 
-def known_answers(done: Reconcile, queries: Sequence[Query | AdapterError]) -> list[Sample | AdapterError]:
+def known_answers(done: Reconcile, queries: Sequence[Query | AdapterError]) -> list[Answer]:
     """Returns the answers that a turn had, for the queries of another spec; an error for each that it did not ask."""
     known = list(zip(done.queries, done.answers, strict=True))
     return [

@@ -27,6 +27,7 @@ from hpad.api.sample import (
     PODS,
     RESOURCE,
     AdapterError,
+    Answer,
     ExternalSample,
     ObjectSample,
     PodSample,
@@ -139,7 +140,7 @@ class Model(ABC, Generic[P]):
         while len(self._measured) > 1 and self._measured[1].at <= end - self._scraping.lag:
             self._measured.popleft()
 
-    def answer(self, queries: Sequence[Query | AdapterError]) -> Sequence[Sample | AdapterError]:
+    def answer(self, queries: Sequence[Query | AdapterError]) -> Sequence[Answer]:
         return [query if isinstance(query, AdapterError) else self._sample(query) for query in queries]
 
     def _sample(self, query: Query) -> Sample:

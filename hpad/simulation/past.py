@@ -16,12 +16,12 @@ from hpad.api.sample import (
     EXTERNAL,
     RESOURCE,
     AdapterError,
+    Answer,
     ExternalSample,
     ObjectSample,
     PodSample,
     PodValue,
     Query,
-    Sample,
 )
 from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
 from hpad.simulation.backlog import Backlog, Rates
@@ -99,7 +99,7 @@ class PastModel:
     def scale(self, replicas: int) -> None:
         self.fleet.scale(replicas, (self._now - self._start).total_seconds())
 
-    def answer(self, queries: Sequence[Query | AdapterError]) -> Sequence[Sample | AdapterError]:
+    def answer(self, queries: Sequence[Query | AdapterError]) -> Sequence[Answer]:
         if not queries:  # the count is outside the bounds, which decide without metrics
             return []
         return [
@@ -107,7 +107,7 @@ class PastModel:
             for (column, metric), query in zip(self._metrics.items(), queries, strict=True)
         ]
 
-    def _answer(self, column: str, metric: CompiledMetric, query: Query) -> Sample | AdapterError:
+    def _answer(self, column: str, metric: CompiledMetric, query: Query) -> Answer:
         when = self._now - timedelta(seconds=self._past.lag)
         value = self._value(column, metric, max(when, self._start).timestamp())
         if value is None:

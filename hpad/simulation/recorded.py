@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale, ScaleSpec
-from hpad.api.sample import AdapterError, Sample
+from hpad.api.sample import Answer
 from hpad.engine.annotations import PLAIN
 from hpad.engine.examine import examine
 from hpad.engine.history import EMPTY, History
@@ -114,7 +114,7 @@ class RecordedBacktest:
             return replay.reconcile(view, step, lambda queries: known_answers(recorded, queries), where)
         self._modelled += 1
         self._since = self._since or view.now
-        answers: Sequence[Sample | AdapterError] = known_answers(recorded, examine(view).queries)
+        answers: Sequence[Answer] = known_answers(recorded, examine(view).queries)
         made = evenly(view, answers, recorded.view.scale.spec.replicas, self._shared)
         return replay.reconcile(msgspec.structs.replace(view, pods=made.pods), step, lambda _: made.answers, where)
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
-from hpad.api.sample import AdapterError, Query, Sample
+from hpad.api.sample import AdapterError, Answer, Query
 from hpad.engine.annotations import PLAIN
 from hpad.engine.budget import Shares
 from hpad.engine.decide import Decision, decide
@@ -36,7 +36,7 @@ class Workload(Protocol):
         """Moves the model to this time."""
         ...
 
-    def answer(self, queries: Sequence[Query | AdapterError]) -> Sequence[Sample | AdapterError]:
+    def answer(self, queries: Sequence[Query | AdapterError]) -> Sequence[Answer]:
         """Returns one answer per query, in order."""
         ...
 

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
+from hpad.api.sample import Answer
 from hpad.engine import spare, zero
 from hpad.engine.behavior import DirectionRules
 from hpad.engine.decide import counted
@@ -18,7 +19,7 @@ from hpad.engine.restrain import restrain
 from hpad.engine.settle import next_history
 from hpad.engine.stage import LAST_REPLICA, restraints
 from hpad.engine.trace.make import end_of
-from hpad.engine.turn import Answer, Reconcile
+from hpad.engine.turn import Reconcile
 from hpad.engine.view import View
 
 _MOMENT: Final = timedelta(microseconds=1)

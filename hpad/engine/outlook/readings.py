@@ -12,13 +12,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hpad.api.pod import ContainerRequests, Pod
-from hpad.api.sample import EXTERNAL, ExternalSample, ObjectSample, PodSample, PodValue, Sample
+from hpad.api.sample import EXTERNAL, Answer, ExternalSample, ObjectSample, PodSample, PodValue, Sample
 from hpad.engine.outlook.after import Next
 from hpad.engine.pods import Groups, Unmeasurable, divided, group, request_of
 from hpad.engine.propose import Proposal, about, propose
 from hpad.engine.recommend import after_fallback
 from hpad.engine.spec import UTILIZATION, VALUE, CompiledMetric
-from hpad.engine.trace.metrics import Answer
 from hpad.engine.view import View
 from hpad.engine.words import names
 

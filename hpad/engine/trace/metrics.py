@@ -10,8 +10,7 @@ import msgspec
 
 from hpad.api import amounts
 from hpad.api.amounts import Unit
-from hpad.api.quantity import Format, Quantity
-from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, Query, Sample
+from hpad.api.sample import AdapterError, Answer, ExternalSample, ObjectSample, PodSample, Query, Sample
 from hpad.api.text import begin
 from hpad.engine import explain, own_query, spare
 from hpad.engine.addresses import addresses
@@ -30,11 +29,10 @@ from hpad.engine.trace.metric_types import (
     ToleranceTrace,
     UsageTrace,
 )
-from hpad.engine.trace.pods import PodTraces, pod_traces
+from hpad.engine.trace.pods import PodTraces, pod_traces, quantity
 from hpad.engine.view import View
 from hpad.engine.words import clock, replicas, span
 
-Answer = Sample | AdapterError
 SPEC: Final = "spec"
 SOURCE: Final = "source"
 OF_PODS: Final = "pods"
@@ -108,14 +106,10 @@ def fault(proposal: Proposal, answer: Answer) -> str:
     return OF_PODS if isinstance(answer, sample_type(proposal.metric)) else SOURCE
 
 
-def _quantity(milli: int, form: Format = Format.DECIMAL_SI) -> str:
-    return str(Quantity.from_milli(milli, form))
-
-
 def _target(metric: CompiledMetric) -> MetricTargetTrace | None:
     if not metric.kind:
         return None
-    amount = str(metric.amount) if metric.kind == UTILIZATION else _quantity(metric.amount)
+    amount = str(metric.amount) if metric.kind == UTILIZATION else quantity(metric.amount)
     return MetricTargetTrace(type=metric.kind, amount=amount)
 
 
@@ -123,9 +117,9 @@ def _sample(sample: Sample, now: datetime) -> SampleTrace:
     # A sample that was taken while this reconcile ran, or by a clock that is ahead, is new.
     age = max(0.0, (now - sample.timestamp).total_seconds())
     if isinstance(sample, ObjectSample):
-        return SampleTrace(timestamp=sample.timestamp, age_seconds=age, value=_quantity(sample.value))
+        return SampleTrace(timestamp=sample.timestamp, age_seconds=age, value=quantity(sample.value))
     if isinstance(sample, ExternalSample):
-        values = tuple(map(_quantity, sample.values))
+        values = tuple(map(quantity, sample.values))
         return SampleTrace(timestamp=sample.timestamp, age_seconds=age, values=values)
     assert isinstance(sample, PodSample)
     return SampleTrace(timestamp=sample.timestamp, age_seconds=age)
@@ -136,9 +130,9 @@ def _usage(proposal: Proposal) -> UsageTrace | None:
     if usage is None:
         return None
     return UsageTrace(
-        value=None if usage.value is None else _quantity(usage.value, metric.format),
+        value=None if usage.value is None else quantity(usage.value, metric.format),
         percent=usage.percent,
-        total=None if usage.total is None else _quantity(usage.total, metric.format),
+        total=None if usage.total is None else quantity(usage.total, metric.format),
         pods=usage.pods,
         ratio=_number(usage.ratio),
         cautious_ratio=None if usage.cautious is None else _number(usage.cautious),
@@ -184,7 +178,7 @@ def _activation(view: View, index: int, proposal: Proposal) -> ActivationTrace |
     threshold = view.fallback_policies[index].activation
     if threshold is None:
         return None
-    return ActivationTrace(threshold=_quantity(threshold), measured=proposal.measured)
+    return ActivationTrace(threshold=quantity(threshold), measured=proposal.measured)
 
 
 _MOST_SERIES: Final = 5
@@ -201,9 +195,7 @@ def _verdict(proposal: Proposal) -> str:
     return f"fails, and counts as {replicas(count)}" if proposal.fallback else f"wants {count}"
 
 
-def _facts(
-    view: View, answer: Sample | AdapterError, proposal: Proposal, made: MetricTrace, present: int
-) -> Iterator[FactTrace]:
+def _facts(view: View, answer: Answer, proposal: Proposal, made: MetricTrace, present: int) -> Iterator[FactTrace]:
     """Yields the facts of a metric whose trace is complete but for its words.
 
     `view` is without the spare replicas, `present` the count with them.

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hpad.api.pod import Pod
-from hpad.api.quantity import Quantity
+from hpad.api.quantity import Format, Quantity
 from hpad.api.sample import PodSample, PodValue, Sample
 from hpad.engine import controls
 from hpad.engine.pods import (
@@ -119,9 +119,9 @@ def _listed(view: View, metric: CompiledMetric, pod: Pod, sample: PodSample, ass
         name=pod.name,
         group=counts.group,
         why=counts.why,
-        value=None if value is None else _quantity(value.value, metric),
+        value=None if value is None else quantity(value.value, metric.format),
         request=_request(metric, pod),
-        assumed=_quantity(assumed[pod.name], metric) if pod.name in assumed else None,
+        assumed=quantity(assumed[pod.name], metric.format) if pod.name in assumed else None,
         timestamp=None if value is None else value.timestamp,
         window_seconds=None if value is None else value.window.total_seconds(),
     )
@@ -153,7 +153,7 @@ def _of_unlisted(name: str, value: PodValue) -> PodTrace:
         name=name,
         group=UNLISTED,
         why="the source has a value for it, but the selector of the target does not list it",
-        value=str(Quantity.from_milli(value.value)),
+        value=quantity(value.value),
         timestamp=value.timestamp,
         window_seconds=value.window.total_seconds(),
     )
@@ -163,10 +163,11 @@ def _request(metric: CompiledMetric, pod: Pod) -> str | None:
     if metric.kind != UTILIZATION:
         return None
     try:
-        return _quantity(request_of(pod, metric.query), metric)
+        return quantity(request_of(pod, metric.query), metric.format)
     except Unmeasurable:
         return None
 
 
-def _quantity(milli: int, metric: CompiledMetric) -> str:
-    return str(Quantity.from_milli(milli, metric.format))
+def quantity(milli: int, form: Format = Format.DECIMAL_SI) -> str:
+    """Returns an amount as a text of the API."""
+    return str(Quantity.from_milli(milli, form))
