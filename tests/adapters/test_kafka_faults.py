@@ -6,6 +6,7 @@ import datetime
 import socket
 import ssl
 import struct
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,25 @@ async def test_a_broker_that_hangs_until_the_call_ends_is_asked_last() -> None:
             await call
         assert values(*await adapter.answer([LAG])) == (6000,)
         assert attempts.empty()
+
+
+async def test_a_long_response_is_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short one is not, which would cost more than it takes."""
+    kind, threads = kafka_broker.METADATA.RESPONSE_TYPE, []
+    decode = kind.decode
+
+    def recorded(content: Any) -> Any:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return decode(content)
+
+    monkeypatch.setattr(kind, "decode", recorded)
+    broker = Broker()
+    async with serving(broker) as address:
+        assert values(await ask(address)) == (6000,)
+        short = broker.default(kafka_broker.METADATA(topics=["orders"]))
+        broker.answers[kafka_broker.METADATA] = (*short[:-1], [*short[-1], *[(0, "other", False, [])] * 5_000])
+        assert values(await ask(address)) == (6000,)
+    assert threads == [True, False]
 
 
 async def test_messages_that_retention_removes_meanwhile_give_no_lag_below_zero() -> None:

@@ -149,9 +149,8 @@ class Kafka:
 
     def _chosen(self, wanted: WantedLag, topics: Any, committed: Mapping[Partition, int] | None = None) -> Any:
         """Returns the leaders of the partitions that count; raises AdapterError if there are none."""
-        if wanted.topics or committed:
-            for fault in topics.faults.values():
-                raise fault
+        if (wanted.topics or committed) and topics.fault is not None:
+            raise topics.fault
         leaders = {
             partition: leader
             for partition, leader in topics.leaders.items()

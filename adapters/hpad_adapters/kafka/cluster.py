@@ -5,9 +5,11 @@ its clients with background tasks and retries are not used. Source: Apache Kafka
 """
 
 import asyncio
+import io
+import itertools
 import logging
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from aiokafka import errors
@@ -25,6 +27,8 @@ from hpad_adapters.kafka.settings import Partition
 
 MAX_BYTES = 1 << 20
 """The limit for one response: some ten thousand partitions."""
+_SHORT = 1 << 14
+"""Bytes of a response that take no time to speak of."""
 MAX_ITERATIONS = 100_000
 """Of SCRAM, which the broker chooses: 4096 by default. More would take a thread for minutes."""
 MAX_BROKERS = 256
@@ -96,7 +100,27 @@ class _Reader:
         return await self._reader.readexactly(count)
 
 
+class _Undecoded:
+    """Stands for the class of a response."""
+
+    @staticmethod
+    def decode(content: io.BytesIO) -> bytes:
+        return content.read()
+
+
 class _Connection(AIOKafkaConnection):
+    def send(self, request: Any, expect_response: bool = True) -> Any:
+        """Returns the response, which a thread decodes if it is long: 1 MiB takes up to 2 s."""
+        received: Any = super().send(request, expect_response)
+        _, sent, _ = self._requests[-1]
+        kind, sent.RESPONSE_TYPE = sent.RESPONSE_TYPE, _Undecoded
+        return self._decoded(kind, received)
+
+    async def _decoded(self, kind: Any, received: Awaitable[bytes]) -> Any:
+        content = await received
+        stream = io.BytesIO(content)
+        return kind.decode(stream) if len(content) <= _SHORT else await asyncio.to_thread(kind.decode, stream)
+
     def _create_reader_task(self) -> Any:
         self._reader: Any = _Reader(self._reader)
         return super()._create_reader_task()
@@ -111,10 +135,10 @@ class _Connection(AIOKafkaConnection):
 
 
 class Topics(NamedTuple):
-    """The answer of Metadata: the leader's address of each partition, and the errors of topics and partitions."""
+    """The answer of Metadata: the leader's address of each partition, and the first error of a topic or partition."""
 
     leaders: Mapping[Partition, Address]
-    faults: Mapping[str, AdapterError]
+    fault: AdapterError | None
 
 
 class KafkaCluster:
@@ -162,19 +186,19 @@ class KafkaCluster:
         """Returns partitions and leaders of topics, without creating a topic."""
         response = await self._asked(self._bootstrapped, MetadataRequest(sorted(names), False))
         brokers = {each[0]: (each[1], each[2]) for each in response.brokers}
-        for at in brokers.values():
+        for at in itertools.islice(brokers.values(), MAX_BROKERS):
             self._login.trust.note(*at)
         leaders: dict[Partition, Address] = {}
-        faults: dict[str, AdapterError] = {}
+        fault: AdapterError | None = None
         for code, topic, *_, partitions in response.topics or ():
-            if code:
-                faults[topic] = _fault(f'topic "{topic}"', code, "spec" if code == _UNKNOWN_TOPIC else "source")
+            if code and fault is None:
+                fault = _fault(f'topic "{topic}"', code, "spec" if code == _UNKNOWN_TOPIC else "source")
             for _, number, leader, *_ in partitions:
                 if leader in brokers:
                     leaders[str(topic), number] = brokers[leader]
-                else:
-                    faults[topic] = AdapterError(f'partition {number} of topic "{topic}" has no leader')
-        return Topics(leaders, faults)
+                elif fault is None:
+                    fault = AdapterError(f'partition {number} of topic "{topic}" has no leader')
+        return Topics(leaders, fault)
 
     async def committed(self, group: str, partitions: Iterable[Partition] | None) -> dict[Partition, int]:
         """Returns the committed offsets of a group, of all its partitions for None; -1 where there is none."""
