@@ -1,8 +1,6 @@
 """Keeps a cache equal to a collection of the API server: lists it, watches it, and lists again when a watch expires.
 
-A list is read as a stream if the server supports that (KEP-3157, streaming lists), else in pages. The reflector is a
-state machine: each state has one step, which may set a delay before the next one, and `TRANSITIONS`
-names the next state for each outcome of a step.
+A list is read as a stream if the server supports that (KEP-3157, streaming lists), else in pages.
 """
 
 import asyncio
@@ -10,8 +8,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from enum import Enum
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -29,41 +26,6 @@ _STORED = frozenset({watch.ADDED, watch.MODIFIED})
 _MOST_REFUSALS = 3  # refused watches in a row until a list is read
 _MOST_ABSENCES = 2  # attempts without an answer in a row until a list is read
 _UNREADABLE = 1024  # unreadable objects that are logged separately
-
-
-class State(Enum):
-    """What a reflector does."""
-
-    IDLE = "idle"
-    STREAMING = "listing as a stream"
-    PAGING = "listing in pages"
-    WATCHING = "watching"
-    STOPPED = "stopped"
-
-
-class StepEnd(Enum):
-    """How a step ended."""
-
-    DONE = "done"
-    FAILED = "failed"
-    UNSUPPORTED = "not supported by the server"
-    EXPIRED = "the version is not known to the server"
-    CANCELLED = "cancelled"
-
-
-TRANSITIONS: Final[Mapping[tuple[State, StepEnd], State]] = {
-    (State.IDLE, StepEnd.DONE): State.STREAMING,
-    (State.STOPPED, StepEnd.DONE): State.STREAMING,
-    (State.STREAMING, StepEnd.DONE): State.WATCHING,
-    (State.STREAMING, StepEnd.UNSUPPORTED): State.PAGING,
-    (State.STREAMING, StepEnd.FAILED): State.PAGING,
-    (State.PAGING, StepEnd.DONE): State.WATCHING,
-    (State.PAGING, StepEnd.FAILED): State.PAGING,
-    (State.WATCHING, StepEnd.DONE): State.WATCHING,
-    (State.WATCHING, StepEnd.FAILED): State.WATCHING,
-    (State.WATCHING, StepEnd.EXPIRED): State.STREAMING,
-    **{(state, StepEnd.CANCELLED): State.STOPPED for state in State if state not in {State.IDLE, State.STOPPED}},
-}
 
 
 @dataclass(frozen=True)
@@ -100,6 +62,10 @@ class ReflectorStore(Protocol[T]):
     def settled(self) -> None: ...
 
 
+_Step = Callable[[], Awaitable["_Step"]]
+"""Lists or watches, and returns the step that comes next."""
+
+
 class Reflector(Generic[T]):
     """Lists and watches one namespace, or all namespaces ("").
 
@@ -117,7 +83,6 @@ class Reflector(Generic[T]):
     ) -> None:
         client, options = scope.client, scope.options
         self.namespace = namespace
-        self.state = State.IDLE
         self.synced = False
         self.failing = False
         self.last_received = client.clock.monotonic()
@@ -139,38 +104,31 @@ class Reflector(Generic[T]):
         self._unreadable = Episodes(
             self._log, self._clock, "object cannot be read", "object can be read again", most=_UNREADABLE
         )
-        self._steps: dict[State, Callable[[], Awaitable[StepEnd]]] = {
-            State.STREAMING: self._stream,
-            State.PAGING: self._page,
-            State.WATCHING: self._watch,
-        }
 
     async def run(self) -> None:
         """Lists and watches until cancelled."""
-        outcome = StepEnd.DONE
-        try:
-            while True:
-                self.state = TRANSITIONS[self.state, outcome]
-                outcome = await self._steps[self.state]()
-                delay, self._delay = self._delay, 0.0
-                if delay:
-                    await self._clock.sleep(delay)
-        finally:
-            self.state = TRANSITIONS[self.state, StepEnd.CANCELLED]
+        step: _Step = self._stream
+        while True:
+            step = await step()
+            delay, self._delay = self._delay, 0.0
+            if delay:
+                await self._clock.sleep(delay)
 
-    async def _stream(self) -> StepEnd:
+    async def _stream(self) -> _Step:
         """Reads a streaming list. A stream that failed is followed by a list in pages."""
         if not self._server_streams:
-            return StepEnd.UNSUPPORTED
+            return self._page
         try:
             await self._read_stream()
         except errors.ApiError as error:
             self._server_streams = error.status not in _NO_STREAMING  # the same server would refuse each time
             # 500: etcd older than 3.4.31 or 3.5.13 cannot report the progress of a watch
-            return StepEnd.UNSUPPORTED if error.status in {*_NO_STREAMING, 500} else self._failed(error)
-        return StepEnd.DONE
+            if error.status not in {*_NO_STREAMING, 500}:
+                self._failed(error)
+            return self._page
+        return self._watch
 
-    async def _page(self) -> StepEnd:
+    async def _page(self) -> _Step:
         try:
             try:
                 await self._read_pages(self._options.page_size)
@@ -179,10 +137,11 @@ class Reflector(Generic[T]):
                     raise
                 await self._read_pages(0)  # the continue token has expired: read everything at once
         except errors.ApiError as error:
-            return self._failed(error)
-        return StepEnd.DONE
+            self._failed(error)
+            return self._page
+        return self._watch
 
-    async def _watch(self) -> StepEnd:
+    async def _watch(self) -> _Step:
         """Watches from the last version."""
         options, began = self._options, self._clock.monotonic()
         seconds = int(random.uniform(options.shortest_watch, options.longest_watch))
@@ -197,7 +156,7 @@ class Reflector(Generic[T]):
             self._delay = self._backoff.next()  # against a loop of requests if the server ends each watch at once
         else:
             self._backoff.reset()
-        return StepEnd.DONE
+        return self._watch
 
     async def _read_watch(self, params: Mapping[str, str], silence: float) -> None:
         """Applies the changes of a watch until the server ends it. Raises ApiError."""
@@ -210,7 +169,7 @@ class Reflector(Generic[T]):
                         await self._clock.sleep(0)  # lets other tasks run
                 self._answered()
 
-    def _watch_failed(self, error: errors.ApiError) -> StepEnd:
+    def _watch_failed(self, error: errors.ApiError) -> _Step:
         """Relists after an expired version or repeated failures; otherwise sets a delay."""
         if error.status == 0:
             self._absences += 1
@@ -218,17 +177,18 @@ class Reflector(Generic[T]):
             self._refusals += 1
         if error.gone or self._refusals >= _MOST_REFUSALS or self._absences >= _MOST_ABSENCES:
             return self._relist(str(error))
-        return self._failed(error)
+        self._failed(error)
+        return self._watch
 
-    def _relist(self, reason: str) -> StepEnd:
+    def _relist(self, reason: str) -> _Step:
         """Sets the delay until the next list: none at first, longer while watches keep failing soon after lists."""
         self._log.info("the watch cannot continue; listing again", error=reason)
         if self._clock.monotonic() - self._listed_at >= self._options.max_backoff:
             self._relist_backoff.reset()
         self._delay = self._relist_backoff.next()
-        return StepEnd.EXPIRED
+        return self._stream
 
-    def _failed(self, error: errors.ApiError) -> StepEnd:
+    def _failed(self, error: errors.ApiError) -> None:
         """Logs the first failure, reports it to the store, and sets the delay until the next request."""
         absent, refused = self._kind.absent if error.not_found else "", error.status in _REFUSED
         # A kind that is not installed, or was removed with all its objects.
@@ -243,7 +203,6 @@ class Reflector(Generic[T]):
             self._store.answered.set()
         self._store.trouble = None if unused else f"{self._kind.resource}: {text}"
         self._delay = max(self._backoff.next(), min(error.retry_after or 0.0, self._options.max_backoff))
-        return StepEnd.FAILED
 
     def _answered(self) -> None:
         """Notes a good answer: a whole list, a change, or the regular end of a watch."""
