@@ -99,10 +99,10 @@ def read_csv(path: Path) -> LoadHistory:
 
     Times are seconds since 1970 or RFC 3339; an empty cell is a gap. Raises HistoryError. Blocks.
     """
-    rows = rows_of(path)
+    rows = _rows(path)
     heads = [name.strip() for name in rows[0]] if rows else []
     if not heads or heads[0] != "time" or len(set(heads)) != len(heads) or len(heads) < 2:
-        raise HistoryError(f"{path}, line 1: the columns must be time, then metrics and replicas, each once")
+        raise HistoryError(f"{path}, line 1: the columns must be time, then others, each once")
     times: list[float] = []
     columns: dict[str, list[float | None]] = {name: [] for name in heads[1:]}
     for number, row in enumerate(rows[1:], start=2):
@@ -117,7 +117,7 @@ def read_csv(path: Path) -> LoadHistory:
     return LoadHistory(times, columns)
 
 
-def rows_of(path: Path) -> list[list[str]]:
+def _rows(path: Path) -> list[list[str]]:
     """Returns the cells of a CSV file. Raises HistoryError. Blocks."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
@@ -126,18 +126,6 @@ def rows_of(path: Path) -> list[list[str]]:
         raise HistoryError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise HistoryError(f"{path}: not a CSV file in UTF-8: {error}") from None
-
-
-def seconds_of(text: str) -> float:
-    """Returns a time, in seconds or in RFC 3339, as seconds. Raises ValueError."""
-    try:
-        return float(text)
-    except ValueError:
-        try:
-            moment = datetime.fromisoformat(text.strip())
-        except ValueError:
-            raise ValueError(f"{shown(text)} is neither seconds nor a time such as 2026-01-31T08:00:00Z") from None
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _add(row: Sequence[str], heads: Sequence[str], times: list[float], columns: dict[str, list[float | None]]) -> None:
@@ -154,9 +142,13 @@ def _add(row: Sequence[str], heads: Sequence[str], times: list[float], columns: 
 
 def _time(text: str) -> float:
     try:
-        value = seconds_of(text)
-    except ValueError as error:
-        raise ValueError(f"time: {error}") from None
+        value = float(text)
+    except ValueError:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError(f"time: {shown(text)} is neither seconds nor one such as 2026-01-31T08:00:00Z") from None
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     if not 0 <= value < 2**38:
         raise ValueError(f"time: {shown(text)} is not a time since 1970")
     return value

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from hpad.api import duration
 from hpad.api.text import shown
-from hpad.simulation.history import rows_of, seconds_of
+from hpad.simulation.history import read_csv
 
 
 class LoadError(ValueError):
@@ -124,7 +124,7 @@ def parse(text: str, seed: int = 0) -> Load:
         raise LoadError(f"--load {shown(text)}: there is no shape {shown(shape)}; there are {', '.join(FORMS)}")
     try:
         if shape == "csv":
-            return LoadSeries(read_csv(Path(rest)))
+            return _series(Path(rest))
         if shape == "poisson":
             return _at_random(_values(rest, {"rate": _RATE})["rate"], seed)
         parameters, make = _SHAPES[shape]
@@ -178,44 +178,13 @@ class LoadSeries:
         return self._times[-1] - self._times[0]
 
 
-def read_csv(path: Path) -> list[tuple[float, float]]:
-    """Reads lines of TIME,VALUE; TIME is in seconds or in RFC 3339, and rises. A first line of names is left out.
-
-    Returns seconds since the first line. Raises ValueError naming the file and the line. Blocks.
-    """
-    pairs: list[tuple[float, float]] = []
-    for number, row in enumerate(rows_of(path), start=1):
-        if not row or (number == 1 and not _is_time(row[0])):
-            continue
-        try:
-            pairs.append(_pair(row, pairs[-1][0] if pairs else -math.inf))
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {error}") from None
-    if not pairs:
-        raise ValueError(f"{path}: has no line TIME,VALUE")
-    begin = pairs[0][0]
-    return [(at - begin, value) for at, value in pairs]
-
-
-def _pair(row: Sequence[str], before: float) -> tuple[float, float]:
-    if len(row) != 2:
-        raise ValueError(f"{len(row)} columns; TIME,VALUE are needed")
-    at, value = _time(row[0]), _number(row[1].strip())
-    if at <= before:
-        raise ValueError(f"{shown(row[0])} is not after the time of the line before")
-    return at, value
-
-
-def _is_time(text: str) -> bool:
-    try:
-        _time(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _time(text: str) -> float:
-    value = seconds_of(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{shown(text)} is not a time")
-    return value
+def _series(path: Path) -> LoadSeries:
+    """Reads a CSV file (`history.read_csv`) with one column beside the time. Raises ValueError. Blocks."""
+    found = read_csv(path)
+    if len(found.columns) > 1:
+        raise ValueError(f"{path}, line 1: the columns must be time and a load, not {', '.join(found.columns)}")
+    [values] = found.columns.values()
+    known = [(at - found.times[0], each) for at, each in zip(found.times, values, strict=True) if each is not None]
+    if not known or min(value for _, value in known) < 0:
+        raise ValueError(f"{path}: a load is a number of 0 or more")
+    return LoadSeries(known)

@@ -53,9 +53,9 @@ def test_a_file_has_columns_and_gaps(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("", "line 1: the columns must be time, then metrics and replicas, each once"),
+        ("", "line 1: the columns must be time, then others, each once"),
         ("when,cpu\n", "line 1: the columns must be time"),
-        ("time,cpu,cpu\n", "line 1: the columns must be time, then metrics and replicas, each once"),
+        ("time,cpu,cpu\n", "line 1: the columns must be time, then others, each once"),
         ("time,cpu\n0,1\n", "has 1 lines of values; two or more are needed"),
         ("time,cpu\n0,1\n0,2\n", "line 3: time: '0' is not after the line before"),
         ("time,cpu\n0,1\n60\n", "line 3: 1 columns; the first line has 2"),

@@ -54,10 +54,11 @@ def test_a_file_gives_values_that_hold_until_the_next_one(tmp_path: Path) -> Non
     assert found.length == 120
 
 
-def test_a_byte_order_mark_is_no_heading(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_no_part_of_the_heading_and_a_gap_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "rates.csv"
-    file.write_text("0,5\n60,7\n", encoding="utf-8-sig")
-    assert load.parse(f"csv:{file}")(0) == 5
+    file.write_text("time,load\n0,5\n60,\n90,7\n", encoding="utf-8-sig")
+    found = load.parse(f"csv:{file}")
+    assert [found(at) for at in (0, 89, 90)] == [5, 5, 7]
 
 
 @pytest.mark.parametrize(
@@ -84,12 +85,12 @@ def test_mistakes(text: str, error: str) -> None:
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        ("", "has no line TIME,VALUE"),
-        ("time,value\n", "has no line TIME,VALUE"),
-        ("0,1\n0,2\n", "line 2: '0' is not after the time of the line before"),
-        ("0,1\n15\n", "line 2: 1 columns; TIME,VALUE are needed"),
-        ("0,1\n15,many\n", "line 2: 'many' is not a number of 0 or more"),
-        ("0,1\nnoon,3\n", "line 2: 'noon' is neither seconds nor a time"),
+        ("", "line 1: the columns must be time, then"),
+        ("0,1\n15,2\n", "line 1: the columns must be time, then"),
+        ("time,load,replicas\n0,1,1\n15,2,1\n", "line 1: the columns must be time and a load, not load, replicas"),
+        ("time,load\n0,1\n", "has 1 lines of values"),
+        ("time,load\n0,1\n15,-2\n", "a load is a number of 0 or more"),
+        ("time,load\n0,\n15,\n", "a load is a number of 0 or more"),
     ],
 )
 def test_mistakes_in_a_file(tmp_path: Path, content: str, error: str) -> None:
