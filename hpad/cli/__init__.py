@@ -48,10 +48,6 @@ of a command lists its own.
 """
 _PREFIX: Final = "--horizontal-pod-autoscaler-"
 _RETIRED_FLAGS: Final = {
-    f"{_PREFIX}use-rest-clients": (
-        "was removed in Kubernetes 1.19, together with Heapster: leave it out; metrics come from the metrics APIs or "
-        "from the sources of the configuration"
-    ),
     f"{_PREFIX}upscale-delay": (
         "was removed in Kubernetes 1.31 and has had no effect since 1.12: leave it out; to make an HPA grow more "
         "slowly, set stabilizationWindowSeconds or policies in spec.behavior.scaleUp"
@@ -60,13 +56,10 @@ _RETIRED_FLAGS: Final = {
         "was removed in Kubernetes 1.31 and has had no effect since 1.12: write "
         f"{_PREFIX}downscale-stabilization, or spec.behavior.scaleDown.stabilizationWindowSeconds in an HPA"
     ),
-    f"{_PREFIX}downscale-stabilization-window": (
-        f"is the name in the documentation of Kubernetes 1.12: write {_PREFIX}downscale-stabilization"
-    ),
 }
-"""Flags of earlier versions of kube-controller-manager: what became of each, and what to write instead.
+"""Flags of kube-controller-manager up to 1.30: what became of each, and what to write instead.
 
-Source: kubernetes/kubernetes pull requests 90368 (1.19) and 124948 (1.31); CHANGELOG-1.12.
+Source: kubernetes/kubernetes pull request 124948.
 """
 
 
@@ -109,35 +102,18 @@ def _too_early(
 
 
 def _refusal(command: program.CommandParser, unknown: Sequence[str]) -> str:
-    """Returns the message on unknown arguments: a line for each retired flag, and one line for all others."""
-    sentences, rest = _retired_flags(unknown)
-    if rest:
-        near = program.nearest(rest[0].partition("=")[0], command._option_string_actions)
-        sentences.append(f"unknown: {' '.join(rest)}{near}")
-    lines = [f"{command.prog}: {sentence}\n" for sentence in sentences]
-    return "".join([*lines, f"{command.lists_all}\n"])
-
-
-def _retired_flags(unknown: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Splits unknown arguments: a sentence for each retired flag of Kubernetes or hpad, and all other arguments.
-
-    An argument after a retired flag counts as its value unless it starts with "-".
-    """
+    """Returns the message on unknown arguments: a line for each retired flag of Kubernetes or hpad, else one line."""
     from hpad import settings  # imported late, since only a mistake needs it
 
     removed = {f"--{name.replace('_', '-')}": f"was removed: {text}" for name, text in settings.REMOVED.items()}
     retired = {**_RETIRED_FLAGS, **removed}
-    sentences: list[str] = []
-    rest: list[str] = []
-    after_retired = False
-    for argument in unknown:
-        name, equals, _ = argument.partition("=")
-        if name in retired:
-            sentences.append(f"{name} {retired[name]}")
-        elif not after_retired or argument.startswith("-"):
-            rest.append(argument)
-        after_retired = name in retired and not equals
-    return list(dict.fromkeys(sentences)), rest
+    names = dict.fromkeys(each.partition("=")[0] for each in unknown)
+    sentences = [f"{name} {retired[name]}" for name in names if name in retired]
+    if not sentences:  # else some may be the values of retired flags
+        near = program.nearest(unknown[0].partition("=")[0], command._option_string_actions)
+        sentences.append(f"unknown: {' '.join(unknown)}{near}")
+    lines = [f"{command.prog}: {sentence}\n" for sentence in sentences]
+    return "".join([*lines, f"{command.lists_all}\n"])
 
 
 def make_parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
