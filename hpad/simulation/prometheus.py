@@ -137,13 +137,6 @@ class PrometheusClient:
                 raise QueryError(QueryFailure.TOO_LARGE, text)
             return [FoundSeries(each.metric, _on_grid(each.values, grid)) for each in found]
 
-    def instant(self, expression: str, at: float) -> list[tuple[Mapping[str, str], float]]:
-        """Returns the labels and values of a vector at a time. Raises QueryError."""
-        with _named_errors():
-            found = self._client.custom_query(expression, {"time": f"{at:.3f}"})
-            pairs = [(each.metric, pair) for each in found for pair in _pairs(b"[%b]" % bytes(each.value))]
-        return [(labels, value) for labels, (_, value) in pairs if math.isfinite(value)]
-
 
 def read(
     server: QueriedPrometheus,
@@ -188,11 +181,8 @@ _ONCE: Final = urllib3.Retry(0, redirect=False)
 
 
 class _Series(msgspec.Struct):
-    """A series of a matrix (`values`) or a sample of a vector (`value`)."""
-
     metric: dict[str, str] = {}
     values: msgspec.Raw = msgspec.Raw(b"[]")
-    value: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 class _Data(msgspec.Struct):
@@ -337,7 +327,7 @@ def _on_grid(values: msgspec.Raw, grid: TimeGrid) -> list[float | None]:
     return found
 
 
-def _pairs(values: msgspec.Raw | bytes) -> list[tuple[float, float]]:
+def _pairs(values: msgspec.Raw) -> list[tuple[float, float]]:
     try:
         return _PAIRS.decode(values)
     except msgspec.ValidationError:  # "+Inf", and what is no number

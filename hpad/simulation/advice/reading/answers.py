@@ -5,7 +5,7 @@ import os
 import tempfile
 import threading
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -135,10 +135,6 @@ class Answers:
         every = -(-grid.points // most)
         points = (grid.points - 1) // every + 1
         return self.ranged(expression, TimeGrid(grid.end - (points - 1) * every * grid.step, every * grid.step, points))
-
-    def instant(self, expression: str, at: float) -> list[tuple[Mapping[str, str], float]]:
-        """Returns a vector at a time. Raises QueryError."""
-        return self._asked(lambda client: client.instant(expression, at))
 
     def _part(self, expression: str, grid: TimeGrid) -> list[FoundSeries]:
         known = None if self._folder is None else self._folder.get(expression, grid)

@@ -21,8 +21,6 @@ from hpad.simulation.history import HistoryError, is_total, metrics_of
 from hpad.simulation.prometheus import FoundSeries, TimeGrid, combined
 
 _CONDITIONS: Final = (SCALING_ACTIVE, ABLE_TO_SCALE)
-_BOUNDS_STEP: Final = 300.0
-"""Seconds within which a bound that is changed and changed back may be missed."""
 
 
 def counted(hpa: HorizontalPodAutoscaler, replicas: Column) -> Column:
@@ -68,9 +66,11 @@ class StatusReader:
         counts = self.rows("current", keys)
         for key, rows in counts.items():
             _check_one_cluster(key, rows)
-        current = {key: merged(rows) for key, rows in counts.items()}
-        desired = {key: merged(rows) for key, rows in self.rows("desired", keys).items()}
-        minimum, maximum = (self._bounds(name, keys, current) for name in ("minimum", "maximum"))
+        names = ("desired", "minimum", "maximum")
+        current, desired, minimum, maximum = (
+            {key: merged(rows) for key, rows in found.items()}
+            for found in (counts, *(self.rows(name, keys) for name in names))
+        )
         failing = self._failing(hpas, current, minimum)
         columns = (current, desired, minimum, maximum)
         return {key: HpaStatus(failing[key], *(each.get(key, gaps) for each in columns)) for key in keys}
@@ -92,29 +92,6 @@ class StatusReader:
     def _key(self, name: str, labels: Mapping[str, str]) -> Key:
         names = self._series.labels_of(name)
         return Key.of(labels.get(names.namespace, ""), labels.get(names.hpa, ""))
-
-    def _bounds(self, name: str, keys: Sequence[Key], current: Mapping[Key, Column]) -> dict[Key, Column]:
-        """Returns the column of a bound. Where it never changed, two numbers are read, and not a week of them."""
-        low, high = (self._over_time(function, name, keys) for function in ("min_over_time", "max_over_time"))
-        constant = {key: value for key, value in low.items() if high.get(key) == value}
-        found: dict[Key, Column] = {
-            key: [None if count is None else constant[key] for count in current[key]]
-            for key in keys
-            if key in constant and key in current
-        }
-        changed = [key for key in keys if key in low and key not in constant]
-        if changed:
-            found |= {key: merged(rows) for key, rows in self.rows(name, changed).items()}
-        return found
-
-    def _over_time(self, function: str, name: str, keys: Sequence[Key]) -> dict[Key, float]:
-        labels, grid = self._series.labels_of(name), self._grid
-        expression = self._series.of(name, self._series.hpas(keys), grid.step)
-        span = f"{math.ceil(grid.end - grid.begin)}s:{max(grid.step, _BOUNDS_STEP):g}s"
-        extreme = function.removesuffix("_over_time")
-        asked = f"{extreme} by ({labels.namespace},{labels.hpa}) ({function}(({expression})[{span}]))"
-        found = self._answers.instant(asked, grid.end)
-        return {self._key(name, each): value for each, value in found}
 
     def _failing(
         self, hpas: Sequence[HorizontalPodAutoscaler], current: Mapping[Key, Column], minimum: Mapping[Key, Column]
