@@ -90,45 +90,6 @@ async def test_an_exclusive_queue_fails_alone_in_the_words_of_the_broker(broker,
         await owner.close()
 
 
-@pytest.mark.parametrize("arguments", [{}, {"x-max-length-bytes": 10**9, "x-max-age": "7D"}], ids=["plain", "bounded"])
-async def test_a_stream_is_refused_by_name_and_alone(broker, source, arguments):
-    name = f"log-{len(arguments)}"
-    stream = {"vhost": "/", "name": name, "durable": True, "auto_delete": False}
-    await broker.define(queues=[{**stream, "arguments": {"x-queue-type": "stream", **arguments}}])
-    queues = [await broker.declare(kind=kind) for kind in ("classic", "quorum")]
-    reader = source(username=broker.server.admin.name, password=broker.server.admin.password)
-    await broker.publish(name, 4)
-    for queue in queues:
-        await broker.publish(queue, 2)
-    async with asyncio.timeout(SETTLED):
-        while True:  # the broker counts a stream after some seconds
-            refused, *counted = await reader.answer(ready(name, *queues))
-            assert [answer.values for answer in counted] == [(2_000,), (2_000,)]
-            if isinstance(refused, AdapterError):
-                break
-            assert refused.values == (0,)
-            await asyncio.sleep(0.5)
-    assert f'queue "{name}" in vhost "/"' in refused.message
-    assert "is a stream: it keeps messages after they were read" in refused.message
-
-
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
-async def test_the_type_is_asked_once_and_takes_no_message(broker, source, kind):
-    """A message that was delivered and put back would be marked as redelivered."""
-    queue = await broker.declare(kind=kind)
-    await broker.publish(queue, 1)
-    reader = source(username=broker.server.admin.name, password=broker.server.admin.password)
-    for _ in range(2):
-        assert [answer.values for answer in await reader.answer(ready(queue))] == [(1_000,)]
-    link = reader._reader._links["/"]
-    assert link.product == "RabbitMQ"
-    assert reader._reader._streams == {("/", queue): False}
-    assert [answer.values for answer in await reader.answer(ready(queue))] == [(1_000,)]
-    assert reader._reader._links["/"] is link
-    async with broker.holding(queue, 1) as [received]:
-        assert not received.redelivered
-
-
 async def test_all_queues_of_a_vhost_share_one_connection(broker, source):
     connections = 0
 

@@ -5,10 +5,7 @@ passive" in the AMQP 0-9-1 reference). Each vhost has one connection with one ch
 are closed; the broker closes the channel after each queue that does not exist. The reader needs the extra `amqp`:
 aiormq, because the channels of aio-pika answer a second declaration from memory.
 
-No request of AMQP 0-9-1 tells the type of a queue, but a refusal does: a consumer whose x-priority is a text is
-refused for each type before it is added, and for a stream the reason names the type (from RabbitMQ 3.10 on,
-rabbit_amqqueue.erl: check_consume_arguments). A passive declaration of a stream always reports no consumers
-(rabbit_stream_queue.erl: stat), so that is asked only then.
+No request of AMQP 0-9-1 tells the type of a queue, so a stream counts like one: docs/rabbitmq.md.
 
 The library reads frames of any length that they claim, up to 4 GiB. FrameReader refuses frames above the negotiated
 size, and more bytes than one answer needs. Source: AMQP 0-9-1 specification, sections 2.3.5 (frames) and 4.2.3, and
@@ -29,7 +26,7 @@ from hpad.adapter_http import Http, failure
 from hpad_adapters import extras
 from hpad_adapters.rabbitmq.broker import login, meant
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
-from hpad_adapters.rabbitmq.queues import STREAM, RabbitmqQueue, possible
+from hpad_adapters.rabbitmq.queues import RabbitmqQueue, possible
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.values import Lookup
 
@@ -128,12 +125,6 @@ class Link:
         """Whether requests can be sent."""
         return self.connection is not None and not self.connection.is_closed and self.connection.is_opened
 
-    @property
-    def product(self) -> str:
-        """The name of the broker's software, such as "RabbitMQ"."""
-        name = (getattr(self.connection, "server_properties", None) or {}).get("product", "")
-        return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
-
     async def rpc(self, method: Any) -> Any:
         """Sends one request and returns its answer; opens a channel if there is none."""
         if self._channel is None or self._channel.is_closed:
@@ -157,10 +148,6 @@ _CLOSE_SECONDS = 1.0
 _HEARTBEAT_SECONDS = "30"
 _NO_QUEUE = "NOT_FOUND - no queue"
 _LONGEST_REASON = 300
-_RABBITMQ = "RabbitMQ"
-_OF_A_STREAM = "of queue type rabbit_stream_queue"
-_MOST_KNOWN = 4096
-"""Queues whose type is remembered."""
 
 
 class Amqp:
@@ -170,7 +157,6 @@ class Amqp:
         self._library: Any = extras.load("aiormq", "amqp")
         # Without the library's check of names, which refuses "jobs(1)" and "würfel".
         self._declare = _unchecked(self._library.spec.Queue.Declare)
-        self._consume = _unchecked(self._library.spec.Basic.Consume)
         self._settings = settings
         self._timeout = settings.timeout_seconds
         self._nodes = list(settings.nodes)
@@ -178,7 +164,6 @@ class Amqp:
         self._links: dict[str, Link] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """For as long as they are held or waited for: HPAs choose the names of vhosts."""
-        self._streams: dict[tuple[str, str], bool] = {}
 
     def __str__(self) -> str:
         return f"rabbitmq at {self._nodes[0]}"
@@ -220,10 +205,7 @@ class Amqp:
             async with asyncio.timeout(self._timeout):
                 link = await self._link(vhost)
                 answer = await link.rpc(self._declare(queue=name, passive=True))
-                waiting, consumers = answer.message_count, answer.consumer_count
-                kind = STREAM if waiting and not consumers and await self._is_stream(link, vhost, name) else ""
         except self._library.exceptions.ChannelNotFoundEntity as error:
-            self._streams.pop((vhost, name), None)
             # RabbitMQ answers with the same code if the queue exists and its node is down.
             return None if _NO_QUEUE in str(error) else RabbitmqQueue(name, vhost, state="down")
         except self._library.exceptions.ChannelClosed as error:
@@ -236,24 +218,7 @@ class Amqp:
             raise AdapterError(
                 f'{self} did not report queue "{name}" in vhost "{vhost}": {self._refusal(vhost, error)}'
             ) from None
-        return RabbitmqQueue(name, vhost, kind, messages_ready=waiting, consumers=consumers)
-
-    async def _is_stream(self, link: Link, vhost: str, name: str) -> bool:
-        """Returns whether it is a stream, as far as the broker tells; asks once per queue, since the broker logs it."""
-        place = (vhost, name)
-        if place not in self._streams:
-            if len(self._streams) >= _MOST_KNOWN:
-                self._streams.clear()
-            self._streams[place] = link.product == _RABBITMQ and await self._refused_as_stream(link, vhost, name)
-        return self._streams[place]
-
-    async def _refused_as_stream(self, link: Link, vhost: str, name: str) -> bool:
-        try:
-            await link.rpc(self._consume(queue=name, arguments={"x-priority": "a text, which is refused"}))
-        except self._library.exceptions.ChannelClosed as error:
-            return _OF_A_STREAM in str(error)
-        await self._drop(vhost)  # never seen: the consumer ends with its connection
-        return False
+        return RabbitmqQueue(name, vhost, messages_ready=answer.message_count, consumers=answer.consumer_count)
 
     async def _link(self, vhost: str) -> Link:
         link = self._links.get(vhost)
