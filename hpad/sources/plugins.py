@@ -7,9 +7,6 @@ answers the queries of that source alone.
 import asyncio
 import concurrent.futures
 import difflib
-import functools
-import os
-import sys
 import threading
 from collections.abc import Mapping
 from importlib import metadata
@@ -39,33 +36,12 @@ PREPARE_SECONDS = 10.0
 
 def names() -> tuple[str, ...]:
     """Returns the installed adapters, sorted. Reads package metadata and imports no adapter."""
-    return tuple(sorted({point.name for point in _published()}))
-
-
-def _published() -> metadata.EntryPoints:
-    """Returns the entry points of installed adapters.
-
-    Reading those of all packages takes 10 ms and more, for each source. They change when a folder of packages does.
-    """
-    return _read(tuple((folder, _changed(folder)) for folder in sys.path))
-
-
-@functools.lru_cache(maxsize=1)
-def _read(folders: tuple[tuple[str, int], ...]) -> metadata.EntryPoints:
-    return metadata.entry_points(group=GROUP)
-
-
-def _changed(folder: str) -> int:
-    """Returns when a folder or archive of modules changed, in ns since the epoch; 0 if it cannot be read."""
-    try:
-        return os.stat(folder or os.curdir).st_mtime_ns
-    except OSError:
-        return 0
+    return tuple(sorted({point.name for point in metadata.entry_points(group=GROUP)}))
 
 
 def adapter_class(name: str) -> type[Adapter]:
     """Imports the adapter of that name; raises AdapterError. Blocks: call it in a thread."""
-    points = {point.value: point for point in _published().select(name=name)}
+    points = {point.value: point for point in metadata.entry_points(group=GROUP, name=name)}
     if not points:
         near = difflib.get_close_matches(name, names(), n=1)
         hint = f'; did you mean "{near[0]}"?' if near else ""
@@ -199,10 +175,7 @@ def instance(source: settings.SourceSettings, adapter: type[Adapter], context: C
 
 def kept_files(name: str, adapter: Adapter) -> tuple[str, ...]:
     """Returns the files whose content the adapter keeps; raises AdapterError if its attribute `files` is wrong."""
-    try:
-        return _patterns(getattr(adapter, "files", ()))
-    except Exception:  # noqa: BLE001 - foreign code may raise anything
-        raise AdapterError(f'source "{name}": `files` of its adapter is not a tuple of paths', "bug") from None
+    return tuple(_listed(name, adapter, "files", "paths", ()))
 
 
 async def prepare(source: settings.SourceSettings, adapter: Adapter, context: Context) -> None:
@@ -235,13 +208,8 @@ def offered(name: str, adapter: Adapter | type[Adapter]) -> tuple[str, ...] | di
 
     Raises AdapterError if its attribute `metrics` holds anything else.
     """
-    try:
-        metrics = getattr(adapter, "metrics", ("*",))
-        if isinstance(metrics, Mapping):
-            return {str(kind): _patterns(patterns) for kind, patterns in metrics.items()}
-        return _patterns(metrics)
-    except Exception:  # noqa: BLE001 - foreign code may raise anything
-        raise AdapterError(f'source "{name}": `metrics` of its adapter is not a tuple of patterns', "bug") from None
+    found: tuple[str, ...] | dict[str, tuple[str, ...]] = _listed(name, adapter, "metrics", "patterns", ("*",))
+    return found
 
 
 def parameters(name: str, adapter: Adapter) -> frozenset[str] | None:
@@ -249,11 +217,19 @@ def parameters(name: str, adapter: Adapter) -> frozenset[str] | None:
 
     Raises AdapterError if its attribute `parameters` holds anything else.
     """
+    listed = _listed(name, adapter, "parameters", "labels", None)
+    return None if listed is None else frozenset(listed)
+
+
+def _listed(name: str, adapter: Adapter | type[Adapter], attribute: str, of: str, default: Any) -> Any:
+    """Returns texts, or texts by kind, of an attribute; raises AdapterError for a source whose adapter has others."""
     try:
-        listed = getattr(adapter, "parameters", None)
-        return None if listed is None else frozenset(_patterns(listed))
+        found = getattr(adapter, attribute, default)
+        if isinstance(found, Mapping):
+            return {str(kind): _patterns(each) for kind, each in found.items()}
+        return None if found is default is None else _patterns(found)
     except Exception:  # noqa: BLE001 - foreign code may raise anything
-        raise AdapterError(f'source "{name}": `parameters` of its adapter is not a tuple of labels', "bug") from None
+        raise AdapterError(f'source "{name}": `{attribute}` of its adapter is not a tuple of {of}', "bug") from None
 
 
 def _patterns(value: Any) -> tuple[str, ...]:
