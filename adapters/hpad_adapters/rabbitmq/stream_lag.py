@@ -49,9 +49,6 @@ class StreamLags:
         self._offsets = OffsetReader(settings, context)
         self._clearing = StreamClearing(context.clock.monotonic)
         self._now = context.clock.now
-        self._log = context.log
-        self._limited: set[StreamGroup] = set()
-        """Vhosts and streams of which was logged that more workers do not help."""
 
     async def answers(self, queries: Sequence[StreamQuery]) -> list[Answer]:
         """Returns one answer per query."""
@@ -82,21 +79,7 @@ class StreamLags:
             self._clearing.needed(query.vhost, query.group, goal, partition, lag)
             for partition, lag in zip(offsets, waiting, strict=True)
         ]
-        if max(needed) > goal.concurrency:
-            self._note_limit(query, len(offsets))
         return fewest_workers(needed, goal.concurrency) * goal.concurrency
-
-    def _note_limit(self, query: StreamQuery, partitions: int) -> None:
-        """Logs of a stream, once, that more workers than partitions do not help."""
-        place = query.vhost, query.stream
-        if place in self._limited or len(self._limited) >= MOST_QUEUES:
-            return
-        self._limited.add(place)
-        text = (
-            f'stream "{query.stream}" in vhost "{query.vhost}" has {partitions} '
-            f"partition{'s' if partitions > 1 else ''}, each of which one consumer of a group works on at a time"
-        )
-        self._log.warning("more workers do not help", reason=text)
 
 
 def fewest_workers(needed: Sequence[float], concurrency: int) -> int:

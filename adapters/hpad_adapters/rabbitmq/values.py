@@ -16,7 +16,7 @@ import msgspec
 from hpad.adapter import AdapterError, Context
 from hpad_adapters.ages import age
 from hpad_adapters.clearing.goal import ClearingGoal
-from hpad_adapters.clearing.workers import MOST_QUEUES, Clearing
+from hpad_adapters.clearing.workers import Clearing
 from hpad_adapters.rabbitmq.metric import CLEARING, COUNTS, EXTENDED
 from hpad_adapters.rabbitmq.queues import (
     CLASSIC,
@@ -131,9 +131,6 @@ class Values:
         self._smoothing = settings.smoothing
         self._now = context.clock.now
         self._clearing = Clearing(context.clock.monotonic)
-        self._log = context.log
-        self._single_active: set[tuple[str, str]] = set()
-        """Queues with a single active consumer that were logged."""
 
     def of(
         self, query: QueueQuery, queues: Sequence[RabbitmqQueue], absent: Sequence[str], where: str
@@ -171,7 +168,6 @@ class Values:
         if mode in _COUNTS:
             return field(queue, _COUNTS[mode], where)
         if query.goal is not None:
-            self._note_single_active(queue, where)
             value = self._clearing.seconds if mode == "time_to_clear" else self._clearing.workers
             return value(measured(queue, query.goal.concurrency, where), query.goal)
         if mode == "growth":
@@ -202,15 +198,6 @@ class Values:
                 "spec",
             )
         return backlog / rate if mode == "drain_time" else rate
-
-    def _note_single_active(self, queue: RabbitmqQueue, where: str) -> None:
-        """Logs of a queue with a single active consumer, once, that more workers do not help."""
-        place = queue.vhost, queue.name
-        if not queue.single_active or place in self._single_active or len(self._single_active) >= MOST_QUEUES:
-            return
-        self._single_active.add(place)
-        text = f"{named(queue, where)} has a single active consumer: no more than one works, however many there are"
-        self._log.warning("more workers do not help", reason=text)
 
     def _stalled(self, query: QueueQuery, queue: RabbitmqQueue, backlog: float, where: str) -> float:
         """Returns the value of a rate of zero while messages wait and none is delivered."""
