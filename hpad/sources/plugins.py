@@ -16,12 +16,12 @@ from typing import Any
 import aiohttp
 import msgspec
 import structlog
-import yarl
 
 from hpad import settings
 from hpad.adapter import SOURCE_TYPES, Adapter, AdapterError, ApiReader, Context, Log
 from hpad.api import settings_errors
 from hpad.api.problem import Problem
+from hpad.api.secrets import public
 from hpad.api.text import reason
 from hpad.clock import Clock
 from hpad.sources import redact
@@ -263,7 +263,7 @@ def _session() -> aiohttp.ClientSession:
     """
     headers: Mapping[str, str] = {"Accept": "application/json", "Accept-Encoding": "identity"}
     tracing = aiohttp.TraceConfig()
-    tracing.on_request_redirect.append(_refuse_other_origin)
+    tracing.on_request_redirect.append(_refuse_redirect)
     return aiohttp.ClientSession(
         trace_configs=[tracing],
         connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=_KEEP_ALIVE_SECONDS),
@@ -274,18 +274,11 @@ def _session() -> aiohttp.ClientSession:
     )
 
 
-async def _refuse_other_origin(
+async def _refuse_redirect(
     session: aiohttp.ClientSession, context: SimpleNamespace, params: aiohttp.TraceRequestRedirectParams
 ) -> None:
-    """Refuses a redirect to another origin: credentials belong to the configured host alone."""
+    """Refuses a redirect, as `hpad.adapter_http` does: credentials belong to the configured address alone."""
     # aiohttp follows both headers (client.py: ClientSession._request).
     location = params.response.headers.get("Location") or params.response.headers.get("URI") or ""
-    try:
-        target = params.url.join(yarl.URL(location))
-        same = target.origin() == params.url.origin()
-        host = target.host or "nowhere"
-    except ValueError:
-        same, host = False, "nowhere"
-    if not same:
-        origin = f"{params.url.scheme}://{params.url.host}:{params.url.port}"
-        raise AdapterError(f"{origin} redirects to another host ({host}), which is not followed", lasting=True)
+    where = f"{public(str(params.url))} answers with a redirect to {public(location)}"
+    raise AdapterError(f"{where}, which is not followed: write that address", lasting=True)

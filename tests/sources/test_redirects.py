@@ -1,4 +1,4 @@
-"""An adapter's HTTP session follows no redirect to another host."""
+"""An adapter's HTTP session follows no redirect."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,16 +12,13 @@ from hpad.adapter import AdapterError
 
 @asynccontextmanager
 async def server(location: str) -> AsyncIterator[str]:
-    """Redirects /go to `location`, answers /here."""
+    """Redirects /go to `location`."""
 
     async def go(request: web.Request) -> web.Response:
         return web.Response(status=302, headers={"Location": location})
 
-    async def here(request: web.Request) -> web.Response:
-        return web.Response(text="here")
-
     application = web.Application()
-    application.add_routes([web.get("/go", go), web.get("/here", here)])
+    application.add_routes([web.get("/go", go)])
     runner = web.AppRunner(application)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -31,17 +28,12 @@ async def server(location: str) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def test_a_redirect_on_the_same_host_is_followed():
-    async with server("/here") as url, testing.context("mine") as context, context.http.get(f"{url}/go") as answer:
-        assert await answer.text() == "here"
-
-
 @pytest.mark.parametrize(
-    "location", ["http://localhost/secret?token=abc", "//example.org/x", "http://127.0.0.1:1/here"]
+    "location", ["http://localhost/secret?token=abc", "//example.org/x", "http://127.0.0.1:1/here", "/here"]
 )
-async def test_a_redirect_to_another_host_is_an_error(location):
+async def test_a_redirect_is_an_error(location):
     async with server(location) as url, testing.context("mine") as context:
-        with pytest.raises(AdapterError, match="redirects to another host") as raised:
+        with pytest.raises(AdapterError, match="answers with a redirect to ") as raised:
             await context.http.get(f"{url}/go", headers={"Authorization": "Bearer abc"})
     assert "abc" not in raised.value.message
     assert raised.value.lasting
