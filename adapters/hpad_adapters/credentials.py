@@ -14,7 +14,6 @@ from hpad.adapter import AdapterError, shown
 from hpad.adapter_http import Secret, TlsSettings, secret
 
 _NAME: Final = re.compile(r"(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})\Z")
-_MOST_NAMED: Final = 32
 _FORMS: Final = 'names, "*.example.com", addresses, and networks such as 10.0.0.0/8'
 
 
@@ -58,29 +57,18 @@ class Trust:
         self._configured = {(_plain(host), port) for host, port in configured}
         self._networks = [network for host in hosts if (network := _network(host)) is not None]
         self._names = [_plain(host) for host in hosts if _network(host) is None]
-        self._refused: dict[str, None] = {}
-
-    def note(self, host: str, port: int) -> None:
-        """Remembers a server that another one has named, so that the first refusal lists all that lack trust."""
-        if not self._trusts(host, port) and len(self._refused) < _MOST_NAMED:
-            self._refused[host] = None
 
     def check(self, kind: str, host: str, port: int) -> None:
         """Raises AdapterError unless the server, of a kind such as "Redis", may get the credentials."""
-        if self._trusts(host, port):
+        name = _plain(host)
+        if self._verified or (name, port) in self._configured or self._listed(name):
             return
-        self.note(host, port)
         at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        named = ", ".join(f'"{each}"' if ":" in each else each for each in sorted(self._refused))
         raise AdapterError(
             f"{kind} {at} gets no credentials: another server named it, not the configuration, and no certificate"
-            f" proves its name. Use TLS, or write trusted_hosts: [{named}] ({_FORMS})",
+            f" proves its name. Use TLS, or write it into trusted_hosts, as one of: {_FORMS}",
             lasting=True,
         )
-
-    def _trusts(self, host: str, port: int) -> bool:
-        name = _plain(host)
-        return self._verified or (name, port) in self._configured or self._listed(name)
 
     def _listed(self, name: str) -> bool:
         try:

@@ -89,7 +89,7 @@ async def test_a_redis_that_another_one_names_gets_no_password(way: str) -> None
         refused = await answer(Redis, settings)
         assert isinstance(refused, AdapterError)
         assert f"Redis 127.0.0.1:{port} gets no credentials" in refused.message
-        assert "trusted_hosts: [127.0.0.1]" in refused.message
+        assert "or write it into trusted_hosts, as one of: names, " in refused.message
         assert victim.got == b""
         found = await answer(Redis, {**settings, "trusted_hosts": ["127.0.0.1"]})
     assert not isinstance(found, AdapterError), found
@@ -141,7 +141,7 @@ async def test_a_broker_that_another_one_names_gets_no_password(mechanism: str, 
         found = await answer(Kafka, settings, query)
         assert isinstance(found, AdapterError) == refused
         if isinstance(found, AdapterError):
-            assert "trusted_hosts: [10.1.2.3, 127.0.0.1]" in found.message
+            assert "or write it into trusted_hosts, as one of: names, " in found.message
             assert not leader.asked
         trusting = await answer(Kafka, {**settings, "trusted_hosts": ["127.0.0.1"]}, query)
     assert not isinstance(trusting, AdapterError), trusting

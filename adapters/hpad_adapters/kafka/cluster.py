@@ -6,7 +6,6 @@ its clients with background tasks and retries are not used. Source: Apache Kafka
 
 import asyncio
 import io
-import itertools
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -186,8 +185,6 @@ class KafkaCluster:
         """Returns partitions and leaders of topics, without creating a topic."""
         response = await self._asked(self._bootstrapped, MetadataRequest(sorted(names), False))
         brokers = {each[0]: (each[1], each[2]) for each in response.brokers}
-        for at in itertools.islice(brokers.values(), MAX_BROKERS):
-            self._login.trust.note(*at)
         leaders: dict[Partition, Address] = {}
         fault: AdapterError | None = None
         for code, topic, *_, partitions in response.topics or ():

@@ -118,14 +118,7 @@ class ClusterServers:
                     raise ValueError("answered to CLUSTER SLOTS with something other than slots and nodes")
         if not ranges or count > SLOTS:
             raise ValueError("knows no slots of a cluster" if not ranges else "names slots several times")
-        self._note(ranges)
         return ranges
-
-    def _note(self, ranges: list[Any]) -> None:
-        if self._access.password:
-            for *_, (host, port) in ranges:
-                if host:
-                    self._access.trust.note(host, port)
 
     def _uncharted(self, at: RedisAddress, error: Exception) -> ServerError:
         """Returns the error of a node whose reply is no map of slots; redis-py wraps what it raised."""
