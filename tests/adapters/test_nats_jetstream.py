@@ -256,6 +256,18 @@ async def test_an_account_with_a_jwt_is_found_by_its_name(stub: Stub, context: C
         assert values(await ask(context, stub.url, QUERY, account=account)) == [(6000,)]
 
 
+async def test_an_account_that_may_be_beyond_those_that_a_server_lists_is_not_called_absent(
+    stub: Stub, context: Context
+) -> None:
+    """A server lists 1,024 accounts and says how many there are."""
+    answering(stub, jsz() | {"accounts": 1025})
+    assert values(await ask(context, stub.url, QUERY)) == [(6000,)]
+    (found,) = await ask(context, stub.url, QUERY, account="GONE")
+    assert isinstance(found, AdapterError)
+    assert found.message == 'NATS server n1 does not list all of its accounts: write the id of account "GONE"'
+    assert found.blame == "source"
+
+
 async def test_an_absent_number_of_a_stream_is_an_error(stub: Stub, context: Context) -> None:
     answering(stub, {"server_id": "N1", "account_details": [{"name": "SHOP", "stream_detail": [{"name": "orders"}]}]})
     (found,) = await ask(context, stub.url, testing.external(MESSAGES, "stream=orders"))

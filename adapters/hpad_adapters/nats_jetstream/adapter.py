@@ -109,6 +109,9 @@ def _absent(
         return AdapterError(f"no server that answers knows {_described(wanted)}; {errors[0].message}", alive=True)
     if all(reply.disabled for reply in answered):
         return AdapterError(f"JetStream is not enabled on NATS server {answered[0].server}", alive=True)
+    if long := next((reply.server for reply in answered if reply.more), ""):
+        text = f'NATS server {long} does not list all of its accounts: write the id of account "{wanted.account}"'
+        return AdapterError(text, alive=True)
     if has_stream:
         missing = f'stream "{wanted.stream}" has no consumer "{wanted.consumer}"'
     elif any(reply.account is not None for reply in answered):

@@ -63,6 +63,7 @@ class _JetStream(msgspec.Struct, frozen=True):
     server_id: str
     meta_cluster: _Meta | None = None
     disabled: bool = False
+    accounts: int = 0
     account_details: tuple[Account, ...] = ()
 
 
@@ -78,13 +79,14 @@ _VARZ: Final = msgspec.json.Decoder(_Server)
 class Reply(msgspec.Struct, frozen=True):
     """What one server says: its name in the cluster, and the account, None if it has none of that name or id.
 
-    size: the number of servers in its cluster.
+    size: the number of servers in its cluster. more: it has accounts that it does not list, and one of these may be it.
     """
 
     server: str
     account: Account | None
     disabled: bool
     size: int
+    more: bool
 
 
 class NatsServers:
@@ -130,7 +132,8 @@ class NatsServers:
         return await or_error(self._read(server, account))
 
     async def _read(self, server: Request, account: str) -> Reply:
-        # The answer has all accounts if none has this id: one with a JWT has a key as its id, and a name beside it.
+        # The answer has all accounts, at most 1,024, if none has this id: one with a JWT has a key as its id, and a
+        # name beside it.
         query = urllib.parse.urlencode({"acc": account, "accounts": "true", "consumers": "true"})
         body = await self._body(server, f"/jsz?{query}")
         # The answer holds all consumers of the account.
@@ -143,9 +146,10 @@ class NatsServers:
             if varz.server_id != found.server_id:  # the numbers of a follower would be taken for those of the leader
                 raise AdapterError(f"{server.name} is now one server, now another: {HEADLESS}", alive=True)
             name = varz.server_name
-        own = (each for each in found.account_details if account in (each.name, each.id))
+        own = next((each for each in found.account_details if account in (each.name, each.id)), None)
         size = found.meta_cluster.cluster_size if found.meta_cluster is not None else 1
-        return Reply(name, next(own, None), found.disabled, size)
+        more = own is None and 0 < len(found.account_details) < found.accounts
+        return Reply(name, own, found.disabled, size, more)
 
     async def _body(self, server: Request, path: str) -> bytes:
         response = await self._http.send(msgspec.structs.replace(server, url=f"{server.url}{path}"))
