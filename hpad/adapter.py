@@ -83,6 +83,7 @@ extra, and "" if nothing is missing. `hpad check` warns of it.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import aiohttp
@@ -209,6 +210,30 @@ def positive_duration(field: str, text: str) -> timedelta:
     if duration <= timedelta(0):
         raise ValueError(f"{field}: {shown(text)} is not a duration above zero")
     return duration
+
+
+LONGEST_YAML = 4 << 20
+"""Bytes of a file that `read_yaml` reads."""
+
+
+def read_yaml(path: Path) -> Any:
+    """Returns the value of a YAML file, read as the tools of Kubernetes do; None for an empty one. Blocks.
+
+    Raises ValueError for a file that cannot be read or is too large, for several documents, for a field that occurs
+    more than once, and for aliases that multiply the text.
+    """
+    from hpad.api import yaml_reader  # imported late: few sources have such a file, and others need no YAML
+
+    try:
+        with opened(path) as file:
+            content = file.read(LONGEST_YAML + 1)
+        if len(content) > LONGEST_YAML:
+            raise ValueError(f"cannot be read: it is larger than {LONGEST_YAML >> 20} MiB")
+        return yaml_reader.only(content.decode("utf-8-sig"))
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ValueError("cannot be read: it is not UTF-8 text") from None
 
 
 HIDING: ContextVar[Callable[[str], object]] = ContextVar("hiding", default=lambda _: None)

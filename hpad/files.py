@@ -16,10 +16,21 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     The file may be replaced between a look at it and its opening. So what was opened is checked, and opening or reading
     it never waits: opening a FIFO without O_NONBLOCK would wait for its writer.
     """
-    _check_regular(path.stat())  # to open a device may have effects
+    regular(path)  # to open a device may have effects
     with open(path, "rb", opener=_open_at_once) as file:
         _check_regular(os.fstat(file.fileno()))
         yield file
+
+
+def regular(path: str | Path) -> os.stat_result:
+    """Returns the status of a regular file, of that at the end of a link. Raises OSError, also for anything else."""
+    found = os.stat(path)
+    try:
+        _check_regular(found)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    return found
 
 
 def _open_at_once(path: str, flags: int) -> int:

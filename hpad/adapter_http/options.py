@@ -17,6 +17,7 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 
 from hpad.adapter import AdapterError, hide, opened, positive_duration, public, reason, shown
+from hpad.files import regular
 
 _LARGEST = 1 << 20
 """Bytes of a file with a secret."""
@@ -158,7 +159,8 @@ class Tls:
     def _current(self) -> ssl.SSLContext:
         try:
             # The state is taken before the files are read, so that a file replaced meanwhile is loaded at the next use.
-            state = [(found.st_mtime_ns, found.st_ino, found.st_size) for found in map(os.stat, self._options.files)]
+            # OpenSSL would hold the thread for ever at a pipe.
+            state = [(found.st_mtime_ns, found.st_ino, found.st_size) for found in map(regular, self._options.files)]
             if self._loaded is not None and self._loaded[0] == state:
                 return self._loaded[1]
             context = _tls_context(self._options)

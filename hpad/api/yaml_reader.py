@@ -192,6 +192,23 @@ def documents(text: str) -> Iterator[tuple[yaml.Node, tuple[Problem, ...], Any]]
         loader.dispose()
 
 
+def only(text: str) -> Any:
+    """Returns the value of a text with one document; None for one without any.
+
+    Raises ValueError for any other text, and for a field that occurs more than once.
+    """
+    try:
+        found = list(documents(text))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"not valid YAML: {' '.join(str(error).split())}") from None
+    for node, repeated, _ in found:
+        for each in repeated:
+            raise ValueError(f"line {line_of(node, each.path)}: {each}")
+    if len(found) > 1:
+        raise ValueError(f"line {found[1][0].start_mark.line + 1}: another document; one is read")
+    return found[0][2] if found else None
+
+
 def _constructed(loader: Loader, node: yaml.Node) -> Any:
     try:
         return loader.construct_document(node)

@@ -1,5 +1,6 @@
 """TLS of requests, against servers on loopback: authorities, client certificates, names and renewal."""
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -69,10 +70,10 @@ async def test_server_name_and_insecure(context: Context, tmp_path: Path) -> Non
 
 async def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("no PEM")
-    for name, complaint in (("gone", "No such file or directory"), ("ca", "cannot be used: ")):
-        with pytest.raises(AdapterError, match=complaint) as caught:
+    os.mkfifo(tmp_path / "pipe")  # OpenSSL would wait for its writer
+    for name, complaint in (("gone", "No such file or directory"), ("ca", ""), ("pipe", "not a file")):
+        with pytest.raises(AdapterError, match=f"ca, cert or key: {tmp_path / name} cannot be used: {complaint}"):
             await Tls(TlsOptions(ca=str(tmp_path / name))).context()
-        assert str(tmp_path / name) in caught.value.message
 
 
 async def test_an_unchanged_file_is_loaded_once(tmp_path: Path) -> None:

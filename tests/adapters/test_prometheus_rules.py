@@ -1,5 +1,7 @@
 """An unchanged configuration of prometheus-adapter, with a real Prometheus."""
 
+import itertools
+import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -312,8 +314,31 @@ def test_null_fields_are_absent_ones_as_for_prometheus_adapter(tmp_path: Path) -
     assert read[1:] == read[:1] * 2
 
 
-def test_a_rules_file_that_contains_itself_is_refused(tmp_path: Path) -> None:
+BILLION = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in itertools.pairwise("abcdefghi")
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("rules: &rules\n- *rules\n", "an anchor whose value contains itself"),
+        (BILLION, "its aliases stand for far more than was written"),
+        ("rules: []\nexternalRules: []\nrules:\n- seriesQuery: up\n", 'line 3: .*duplicate field "rules"'),
+        ("rules: []\n---\nrules: []\n", "line 3: another document; one is read"),
+        ("#" * (4 << 20) + "\n", "cannot be read: it is larger than 4 MiB"),
+        ("rules: [\xff]", "cannot be read: it is not UTF-8 text"),
+        (None, "cannot be read: not a file"),
+    ],
+    ids=["itself", "aliases", "field", "documents", "size", "bytes", "pipe"],
+)
+def test_a_rules_file_that_prometheus_adapter_refuses_or_that_is_too_large_is_refused(
+    tmp_path: Path, content: str | None, fault: str
+) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text("rules: &rules\n- *rules\n")
-    with pytest.raises(AdapterError, match="nested too deeply"):
+    if content is None:
+        os.mkfifo(file)
+    else:
+        file.write_text(content, encoding="latin-1")
+    with pytest.raises(AdapterError, match=f"rules_file: {re.escape(str(file))}: .*{fault}"):
         configuration.read(Prometheus.Settings(url="http://127.0.0.1:9", rules_file=str(file)))

@@ -1,5 +1,6 @@
 """Prometheus among other sources: it answers the metrics of its queries and rules, and resources only by a route."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -45,14 +46,16 @@ async def answering_sources(options: dict[str, Any], *match: settings.Match) -> 
         ({"metrics": {"depth": {"query": "x", "types": ["External"]}}}, "custom-metrics", "prom", "metrics-server"),
         ({"metrics": {"rps": {"query": "x"}, "cpu": {"query": "y"}}}, "prom", "external-metrics", "prom"),
         ({"rules": RULES}, "prom", "prom", "metrics-server"),
-        ({"rules_file": "/dev/null"}, "prom", "prom", "metrics-server"),
+        ({"rules_file": "empty.yaml"}, "prom", "prom", "metrics-server"),
         ({}, "custom-metrics", "external-metrics", "metrics-server"),
         ({"url": "nonsense", "rules": RULES}, "custom-metrics", "external-metrics", "metrics-server"),
     ],
 )
 async def test_metrics_with_queries_or_rules_need_no_route(
-    options: dict[str, Any], pods: str, external: str, cpu: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], pods: str, external: str, cpu: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.yaml").touch()
     assert await answering_sources({"url": URL, **options}) == [pods, external, cpu]
 
 

@@ -126,7 +126,7 @@ def test_queries_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ("rules", "expected"),
     [
         (None, ["cannot be read"]),
-        ("rules: [", ["is not valid YAML"]),
+        ("rules: [", ["not valid YAML"]),
         ("- a", ["['a'] is not a mapping"]),
         (
             json.dumps(

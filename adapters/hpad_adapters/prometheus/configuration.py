@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
-from hpad.adapter import AdapterError, faults
+from hpad.adapter import AdapterError, faults, read_yaml
 from hpad_adapters.prometheus import template as template_module
 from hpad_adapters.prometheus.settings import Settings
 
@@ -140,13 +139,9 @@ def read(settings: Settings) -> Configuration:
     content: Any = settings.rules
     if settings.rules_file:
         try:
-            content = yaml.safe_load(Path(settings.rules_file).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise AdapterError(f"rules_file: {settings.rules_file} cannot be read: {error}", "spec") from None
-        except yaml.YAMLError as error:
-            raise AdapterError(
-                f"rules_file: {settings.rules_file} is not valid YAML: {' '.join(str(error).split())}", "spec"
-            ) from None
+            content = read_yaml(Path(settings.rules_file))
+        except ValueError as error:
+            raise AdapterError(f"rules_file: {settings.rules_file}: {error}", "spec") from None
     where = settings.rules_file or "rules"
     try:
         content = _without_null({} if content is None else content)
