@@ -6,14 +6,13 @@ import functools
 import traceback
 from collections.abc import Mapping
 from enum import Enum, auto
-from typing import Final
 
 import structlog
 
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock
-from hpad.controller.planning import Phase, PhaseChange, Schedule
+from hpad.controller.planning import Schedule
 from hpad.controller.reconcile import Reconciler
 from hpad.controller.workers import Worker, Workers
 from hpad.controller.workqueue import DelayingQueue, ShutDown
@@ -46,14 +45,6 @@ class TurnResult(Enum):
     COOLING_DOWN = auto()
     STANDING_BY = auto()
     EDITED = auto()
-
-
-_CHANGES: Final = {
-    TurnResult.GONE: PhaseChange.VANISH,
-    TurnResult.COOLING_DOWN: PhaseChange.COOL_DOWN,
-    TurnResult.STANDING_BY: PhaseChange.STAND_BY,
-}
-"""The change of the HPA's phase for each result of a turn; for all others it is PhaseChange.COMPLETE."""
 
 
 HpaSource = WatchedKinds | Folder
@@ -214,9 +205,7 @@ class Controller:
             except ShutDown:
                 return
             turn = asyncio.create_task(self._work(key, worker), name=f"reconcile {key}")
-            record = self._records[key]
-            record.change(PhaseChange.START)
-            record.turn = turn
+            self._records[key].turn = turn
             turn.add_done_callback(functools.partial(self._over, key, worker))
 
     async def _work(self, key: Key, worker: Worker) -> TurnResult:
@@ -294,13 +283,10 @@ class Controller:
         As in Kubernetes an error brings the next turn no earlier (rate_limiters.go: FixedItemIntervalRateLimiter). An
         HPA that was edited during its turn has another at once, since nothing was written for it.
         """
-        record = self._records[key]
-        record.turn = None
-        change = _CHANGES.get(result, PhaseChange.COMPLETE)
-        phase = record.change(change if self._source.get(key) is not None else PhaseChange.VANISH)
-        if phase is Phase.GONE:
+        self._records[key].turn = None
+        if result is TurnResult.GONE or self._source.get(key) is None:
             self._forget(key)
-        elif phase is Phase.COOLING_DOWN:
+        elif result is TurnResult.COOLING_DOWN:
             self._queue.add_after(key, self._schedule.cooldown(key))
         else:
             self._schedule.plan(key, scaled=result is TurnResult.SCALED)

@@ -20,7 +20,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from enum import IntEnum, auto
 from typing import Any, Final
 
 import msgspec
@@ -173,58 +172,6 @@ _APART = 0.5
 their metrics need some time; a turn too early would take the same step twice."""
 
 
-class Phase(IntEnum):
-    """The phases of an HPA in the controller. Numbers, because their hashes need no call of Python."""
-
-    UNKNOWN = auto()
-    """Never had a turn."""
-    WAITING = auto()
-    """The next turn is planned or queued."""
-    RUNNING = auto()
-    COOLING_DOWN = auto()
-    """No turn before the cooldown has passed."""
-    STANDBY = auto()
-    """Another replica leads; turns only update the overlap index."""
-    DELETED = auto()
-    """Deleted during a turn, which was cancelled and has not ended yet."""
-    GONE = auto()
-
-
-class PhaseChange(IntEnum):
-    """The events that move an HPA from one phase to another."""
-
-    START = auto()
-    """A worker starts a turn."""
-    COMPLETE = auto()
-    """The turn ended: done, scaled, timed out, failed, cancelled, or given up after an edit."""
-    COOL_DOWN = auto()
-    """The turn ended because of a cooldown."""
-    STAND_BY = auto()
-    """The turn ended because this process does not lead."""
-    VANISH = auto()
-    """The turn ended, and the source no longer has the HPA."""
-    DELETE = auto()
-    """The source reports that the HPA was deleted, or replaced by another of its name."""
-
-
-_AFTER_TURN: Final = {
-    PhaseChange.COMPLETE: Phase.WAITING,
-    PhaseChange.COOL_DOWN: Phase.COOLING_DOWN,
-    PhaseChange.STAND_BY: Phase.STANDBY,
-    PhaseChange.VANISH: Phase.GONE,
-}
-_IDLE: Final = (Phase.UNKNOWN, Phase.WAITING, Phase.COOLING_DOWN, Phase.STANDBY)
-TRANSITIONS: Final[dict[tuple[Phase, PhaseChange], Phase]] = {
-    **{(phase, PhaseChange.START): Phase.RUNNING for phase in _IDLE},
-    **{(phase, PhaseChange.DELETE): Phase.GONE for phase in _IDLE},
-    **{(phase, change): after for phase in (Phase.RUNNING, Phase.DELETED) for change, after in _AFTER_TURN.items()},
-    (Phase.RUNNING, PhaseChange.DELETE): Phase.DELETED,
-    (Phase.DELETED, PhaseChange.DELETE): Phase.DELETED,
-    (Phase.GONE, PhaseChange.DELETE): Phase.GONE,
-}
-"""Every allowed change. A new HPA of a deleted one's name waits until the cancelled turn of the old one has ended."""
-
-
 class Record(msgspec.Struct):
     """The scheduling state of one HPA.
 
@@ -237,7 +184,6 @@ class Record(msgspec.Struct):
     decision because the HPA was edited. `logged` is what the log has said about the HPA.
     """
 
-    phase: Phase = Phase.UNKNOWN
     due: float | None = None
     planned: Moment | None = None
     cooldown_until: float | None = None
@@ -246,11 +192,6 @@ class Record(msgspec.Struct):
     status_written: float | None = None
     outdated: int = 0
     logged: Logged = NOTHING_LOGGED
-
-    def change(self, change: PhaseChange) -> Phase:
-        """Moves to the next phase. Raises KeyError for a change that the phase does not allow."""
-        self.phase = TRANSITIONS[self.phase, change]
-        return self.phase
 
 
 class Schedule:
@@ -381,8 +322,8 @@ class Schedule:
         if not members:
             del self._namespaces[key.namespace]
         record = self.records.pop(key, None)
-        if record is not None and record.change(PhaseChange.DELETE) is Phase.DELETED:
-            self.records[key] = Record(Phase.DELETED, turn=record.turn)  # a new HPA of this name must wait for it
+        if record is not None and record.turn is not None:
+            self.records[key] = Record(turn=record.turn)  # a new HPA of this name must wait for it
 
 
 def _lateness(record: Record, now: float) -> float | None:
