@@ -1,20 +1,22 @@
 """The state of an HPA between turns: what a turn leaves of it, and how the next one corrects it.
 
-`Memory.pending` is a rescale that is still open. What a turn leaves of it depends on how the turn found it, and how the
-turn ended (`TRANSITIONS`); after BEGUN, WRITTEN and UNSURE it is the rescale of this turn, else that of an earlier one:
+`Memory.pending` is a rescale that is still open: it may have been written or not, or it was written and no status
+reports it yet. What a turn leaves of it depends on what it did about the count of the target:
 
-| found | BEGUN | WRITTEN | UNSURE | KEPT | UNREACHABLE | then REPORTED |
-| --- | --- | --- | --- | --- | --- | --- |
-| CLOSED | UNKNOWN | UNREPORTED | UNKNOWN | CLOSED | CLOSED | CLOSED |
-| UNKNOWN | UNKNOWN | UNREPORTED | UNKNOWN | CLOSED | UNKNOWN | UNKNOWN |
-| UNREPORTED | UNKNOWN | UNREPORTED | UNKNOWN | UNREPORTED | UNREPORTED | CLOSED |
+| the turn | leaves open | also once the status is written |
+| --- | --- | --- |
+| is about to write a count (`begun`) | the rescale of this turn | yes, as after a crash |
+| wrote it | the rescale of this turn | no |
+| cannot know whether it did | the rescale of this turn | yes |
+| wrote no count | an earlier one that was written and not reported | no |
+| could not read the scale | what it found | yes |
 
-A turn that has seen the count of the target knows what became of an UNKNOWN rescale: `resumed` has added it to the
+A turn that has seen the count of the target knows what became of an earlier rescale: `resumed` has added it to the
 history, or not. So the turn closes it, unless it begins another one.
 
 The history is WHOLE (`Validity`) or GAPPED: loaded, and turns may be missing.
 
-| history | after UNREACHABLE | after all else |
+| history | after a turn that could not read the scale | after all others |
 | --- | --- | --- |
 | WHOLE | stays; valid until the next planned turn, since this one left nothing to remember | WHOLE: of this process |
 | GAPPED | stays as it is | WHOLE: `resumed` has bridged the gap |
@@ -46,7 +48,6 @@ once, or last as much longer as the clock was set back.
 """
 
 from datetime import datetime, timedelta
-from enum import IntEnum, auto
 from typing import Final, NamedTuple
 
 import msgspec
@@ -72,47 +73,6 @@ from hpad.engine.turn import Reconcile, Write
 from hpad.engine.view import View
 
 
-class Rescaling(IntEnum):
-    """The state of the rescale that a memory has as `pending`. A number, because its hash needs no call of Python."""
-
-    CLOSED = auto()
-    """There is none: each rescale is known, and reported."""
-    UNKNOWN = auto()
-    """It may have been written or not. The next turn sees that by the count of the target."""
-    UNREPORTED = auto()
-    """It was written, and no status reports it yet."""
-
-
-class Ending(IntEnum):
-    """What a turn has done about the count of the target, and then about the status."""
-
-    BEGUN = auto()
-    """It is about to write the count."""
-    WRITTEN = auto()
-    UNSURE = auto()
-    """After the error of the write, the count may have been written or not."""
-    KEPT = auto()
-    """No count was written: none was decided, or it was withheld or refused, or an edit has discarded the decision."""
-    UNREACHABLE = auto()
-    """The scale of the target could not be read: nothing was decided."""
-    REPORTED = auto()
-    """The status was written, or needs no write."""
-
-
-TRANSITIONS: Final[dict[tuple[Rescaling, Ending], Rescaling]] = {
-    **{(found, Ending.BEGUN): Rescaling.UNKNOWN for found in Rescaling},
-    **{(found, Ending.WRITTEN): Rescaling.UNREPORTED for found in Rescaling},
-    **{(found, Ending.UNSURE): Rescaling.UNKNOWN for found in Rescaling},
-    (Rescaling.CLOSED, Ending.KEPT): Rescaling.CLOSED,
-    (Rescaling.UNKNOWN, Ending.KEPT): Rescaling.CLOSED,
-    (Rescaling.UNREPORTED, Ending.KEPT): Rescaling.UNREPORTED,
-    **{(found, Ending.UNREACHABLE): found for found in Rescaling},
-    (Rescaling.CLOSED, Ending.REPORTED): Rescaling.CLOSED,
-    (Rescaling.UNKNOWN, Ending.REPORTED): Rescaling.UNKNOWN,
-    (Rescaling.UNREPORTED, Ending.REPORTED): Rescaling.CLOSED,
-}
-
-
 class Start(msgspec.Struct, frozen=True, gc=False):
     """What a turn has found. `memory` is the stored state; once the turn writes a count, its `pending` is that rescale.
 
@@ -125,25 +85,12 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     last_scale_time: datetime | None
     validity: Validity
 
-    @property
-    def rescaling(self) -> Rescaling:
-        """The state of the rescale that is open."""
-        if self.unreported is not None:
-            return Rescaling.UNREPORTED
-        return Rescaling.CLOSED if self.memory.pending is None else Rescaling.UNKNOWN
-
 
 class Left(NamedTuple):
-    """The state after a turn whose status is not written yet, and that of the rescale in it."""
+    """The state after a turn: before its status is written, and once it is written or where it needs no write."""
 
     memory: Memory
-    rescaling: Rescaling
-
-    @property
-    def reported(self) -> Memory:
-        """The state once the status is written, or where it needs no write."""
-        closed = TRANSITIONS[self.rescaling, Ending.REPORTED] is Rescaling.CLOSED
-        return replace(self.memory, pending=None) if closed and self.memory.pending is not None else self.memory
+    reported: Memory
 
 
 def begun(start: Start, write: Write, to: int) -> Memory:
@@ -164,33 +111,25 @@ def discarded(start: Start, write: Write) -> Memory:
 
 def after(start: Start, done: Reconcile, status: HorizontalPodAutoscalerStatus | None) -> Left:
     """Returns the state after a turn. `status` is kept for an HPA whose status no API server keeps, else None."""
-    view, decision, ending = done.view, done.decision, ending_of(done)
-    rescaling = TRANSITIONS[start.rescaling, ending]
-    pending = start.unreported if ending is Ending.KEPT else start.memory.pending
+    view, outcome = done.view, done.outcome
     known = replace(start.memory, uid=view.hpa.metadata.uid, target=view.spec.target_id, status=status)
-    if ending is Ending.UNREACHABLE:
-        return Left(replace(known, pending=pending, validity=_prolonged(start)), rescaling)
+    if view.scale is None:
+        unread = replace(known, validity=_prolonged(start))
+        return Left(unread, unread)
+    unsure = outcome is not None and outcome.unsure
+    written = outcome is not None and outcome.written
     memory = replace(
         known,
         history=done.settlement.history,
         at=view.now,
-        last_count=decision.scale_to if ending is Ending.WRITTEN else view.target_replicas,
-        pending=pending,
+        last_count=done.decision.scale_to if written else view.target_replicas,
+        pending=start.memory.pending if written or unsure else start.unreported,
         loaded=False,
         validity=start.validity,
-        shadow=None if view.shadow is None else shadow.count_after(view, decision),
+        shadow=None if view.shadow is None else shadow.count_after(view, done.decision),
     )
-    return Left(memory, rescaling)
-
-
-def ending_of(done: Reconcile) -> Ending:
-    """Returns how a turn ended that was not discarded, before its status was written."""
-    outcome = done.outcome
-    if done.view.scale is None:
-        return Ending.UNREACHABLE
-    if outcome is None or not (outcome.unsure or outcome.written):
-        return Ending.KEPT
-    return Ending.UNSURE if outcome.unsure else Ending.WRITTEN
+    closed = memory if unsure or memory.pending is None else replace(memory, pending=None)
+    return Left(memory, closed)
 
 
 def _prolonged(start: Start) -> Validity | None:

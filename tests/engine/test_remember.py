@@ -12,38 +12,21 @@ from hpad.clock import Moment
 from hpad.engine import shadow, state
 from hpad.engine.history import Memory, PendingRescale, Validity
 from hpad.engine.settle import Outcome
-from hpad.engine.state import Ending, Rescaling, Start
+from hpad.engine.state import Start
 from hpad.engine.turn import Answered, Reconcile, Write, turn
 from hpad.engine.view import SHADOW, ScaleError, View
 
 DOUBLE = used([200, 200])
 """All of the 200 millicores that each pod requests: twice the metric target."""
-OUTCOMES = {
-    Ending.WRITTEN: Outcome((4,)),
-    Ending.UNSURE: Outcome((4,), error="timeout", unsure=True),
-    Ending.KEPT: Outcome((4,), error="refused"),
-}
+WRITTEN = Outcome((4,))
+UNSURE = Outcome((4,), error="timeout", unsure=True)
+REFUSED = Outcome((4,), error="refused")
 THEN = Validity("boot", 100.0, 15.0, 15.0)
 NOW = Validity("boot", 115.0, 15.0, 15.0)
 EARLIER = PendingRescale(1, 2, (), (), HorizontalPodAutoscalerStatus(desired_replicas=2))
 """A rescale of an earlier turn: the target has 2 replicas now."""
-BEFORE = {
-    Rescaling.CLOSED: Memory(at=START, validity=THEN),
-    Rescaling.UNKNOWN: Memory(at=START, validity=THEN, pending=EARLIER),
-    Rescaling.UNREPORTED: Memory(at=START, validity=THEN, pending=EARLIER),
-}
-TABLE = """
-    CLOSED      UNKNOWN UNREPORTED UNKNOWN CLOSED     CLOSED  CLOSED
-    UNKNOWN     UNKNOWN UNREPORTED UNKNOWN CLOSED     UNKNOWN UNKNOWN
-    UNREPORTED  UNKNOWN UNREPORTED UNKNOWN UNREPORTED -       CLOSED
-"""
-"""What the turn leaves, in the order of Ending. "-": a turn without a scale cannot see that a rescale was written."""
-CASES = [
-    (Rescaling[found], ending, Rescaling[after])
-    for found, *row in map(str.split, TABLE.strip().splitlines())
-    for ending, after in zip(Ending, row, strict=True)
-    if after != "-"
-]
+KNOWN = Memory(at=START, validity=THEN)
+OPEN = Memory(at=START, validity=THEN, pending=EARLIER)
 
 
 def web(**fields: Any) -> View:
@@ -51,9 +34,12 @@ def web(**fields: Any) -> View:
     return Workload(resource("cpu", averageUtilization=50), replicas=2).view(**fields)
 
 
-def start(found: Rescaling, memory: Memory | None = None) -> Start:
-    unreported = EARLIER if found is Rescaling.UNREPORTED else None
-    return Start(memory or BEFORE[found], unreported, START - timedelta(minutes=1), NOW)
+def start(memory: Memory = KNOWN, unreported: PendingRescale | None = None) -> Start:
+    return Start(memory, unreported, START - timedelta(minutes=1), NOW)
+
+
+FOUND = {"none": start(), "unknown": start(OPEN), "unreported": start(OPEN, EARLIER)}
+"""The rescale that a turn finds: there is none, it may have been written or not, or no status reports it yet."""
 
 
 def written(view: View) -> tuple[Write, Any]:
@@ -83,49 +69,36 @@ def unreachable() -> Reconcile:
     return reconcile
 
 
-def left(found: Rescaling, ending: Ending) -> tuple[Rescaling, Memory]:
-    """Returns what a turn leaves: the state of the rescale, and the memory."""
-    before = start(found)
-    if ending is Ending.BEGUN:
-        memory = state.begun(before, written(web())[0], 4)
-        return start(Rescaling.CLOSED, memory).rescaling, memory
-    if ending is Ending.REPORTED:
-        after = state.Left(before.memory, before.rescaling)
-        return start(Rescaling.CLOSED, after.reported).rescaling, after.reported
-    if ending is Ending.UNREACHABLE:
-        after = state.after(before, unreachable(), None)
-    else:  # the turn has begun its own rescale, which the stored state has as pending
-        begun = msgspec.structs.replace(before, memory=state.begun(before, written(web())[0], 4))
-        after = state.after(begun, done(web(), OUTCOMES[ending]), None)
-    return after.rescaling, after.memory
+def has_begun(found: Start) -> Start:
+    """The turn has begun its own rescale, which the stored state has as pending."""
+    return msgspec.structs.replace(found, memory=state.begun(found, written(web())[0], 4))
 
 
-def test_the_cases_are_all() -> None:
-    assert len(CASES) == len(Rescaling) * len(Ending) - 1
-    assert {(found, ending) for found in Rescaling for ending in Ending} == set(state.TRANSITIONS)
+def open_count(memory: Memory) -> int | None:
+    """Returns the count of the open rescale: 4 is that of the turn, 2 an earlier one."""
+    return None if memory.pending is None else memory.pending.to
 
 
-@pytest.mark.parametrize(("found", "ending", "after"), CASES)
-def test_what_becomes_of_a_rescale(found: Rescaling, ending: Ending, after: Rescaling) -> None:
-    rescaling, memory = left(found, ending)
-    assert rescaling is after
-    own = ending in (Ending.BEGUN, Ending.WRITTEN, Ending.UNSURE)
-    assert (memory.pending is None) == (after is Rescaling.CLOSED)
-    if memory.pending is not None:
-        assert memory.pending.to == (4 if own else 2)
+@pytest.mark.parametrize("found", FOUND)
+@pytest.mark.parametrize(
+    ("outcome", "before", "reported"), [(WRITTEN, 4, None), (UNSURE, 4, 4), (REFUSED, "earlier", None)]
+)
+def test_what_becomes_of_a_rescale(found: str, outcome: Outcome, before: int | str, reported: int | None) -> None:
+    after = state.after(has_begun(FOUND[found]), done(web(), outcome), None)
+    earlier = 2 if found == "unreported" else None
+    assert open_count(after.memory) == (earlier if before == "earlier" else before)
+    assert open_count(after.reported) == reported
 
 
-@pytest.mark.parametrize("ending", [Ending.WRITTEN, Ending.UNSURE, Ending.KEPT])
-def test_the_status_closes_a_rescale_that_was_written_only(ending: Ending) -> None:
-    before = start(Rescaling.CLOSED)
-    begun = msgspec.structs.replace(before, memory=state.begun(before, written(web())[0], 4))
-    after = state.after(begun, done(web(), OUTCOMES[ending]), None)
-    assert (after.reported.pending is None) == (ending is not Ending.UNSURE)
+@pytest.mark.parametrize(("found", "count"), [("none", None), ("unknown", 2)])
+def test_a_turn_without_a_scale_leaves_the_rescale_that_it_found(found: str, count: int | None) -> None:
+    after = state.after(FOUND[found], unreachable(), None)
+    assert open_count(after.memory) == open_count(after.reported) == count
 
 
 def test_a_crash_after_the_write_loses_neither_rescale_nor_recommendation() -> None:
     write, _ = written(web())
-    memory = state.begun(start(Rescaling.CLOSED), write, 4)
+    memory = state.begun(start(), write, 4)
     assert memory.pending is not None
     assert (memory.pending.current, memory.pending.to) == (2, 4)
     assert memory.pending.status == write.settlement.status
@@ -137,24 +110,22 @@ def test_a_crash_after_the_write_loses_neither_rescale_nor_recommendation() -> N
     assert state.unreported(memory.pending, HorizontalPodAutoscalerStatus(), scale.with_replicas(4)) is memory.pending
 
 
-@pytest.mark.parametrize("found", Rescaling)
-def test_a_discarded_decision_leaves_its_recommendation_and_no_rescale_of_its_own(found: Rescaling) -> None:
-    before = start(found)
+@pytest.mark.parametrize("found", FOUND)
+def test_a_discarded_decision_leaves_its_recommendation_and_no_rescale_of_its_own(found: str) -> None:
     write, _ = written(web())
-    begun = msgspec.structs.replace(before, memory=state.begun(before, write, 4))
-    memory = state.discarded(begun, write)
-    assert memory.pending is (EARLIER if found is Rescaling.UNREPORTED else None)
+    memory = state.discarded(has_begun(FOUND[found]), write)
+    assert memory.pending is (EARLIER if found == "unreported" else None)
     assert [entry.replicas for entry in memory.history.recommendations][-1] == 4
 
 
-@pytest.mark.parametrize("ending", [Ending.WRITTEN, Ending.UNSURE, Ending.KEPT])
+@pytest.mark.parametrize("outcome", [WRITTEN, UNSURE, REFUSED])
 @pytest.mark.parametrize("gapped", [False, True])
-def test_a_turn_that_decides_leaves_a_whole_history(gapped: bool, ending: Ending) -> None:
-    before = start(Rescaling.CLOSED, Memory(at=START, validity=THEN, loaded=gapped))
-    memory = state.after(before, done(web(), OUTCOMES[ending]), None).memory
+def test_a_turn_that_decides_leaves_a_whole_history(gapped: bool, outcome: Outcome) -> None:
+    before = start(Memory(at=START, validity=THEN, loaded=gapped))
+    memory = state.after(before, done(web(), outcome), None).memory
     assert (memory.loaded, memory.validity, memory.at) == (False, NOW, web().now)
-    assert memory.last_count == (4 if ending is Ending.WRITTEN else 2)
-    assert bool(memory.history.scale_ups) == (ending is Ending.WRITTEN and web().spec.behavior is not None)
+    assert memory.last_count == (4 if outcome is WRITTEN else 2)
+    assert bool(memory.history.scale_ups) == (outcome is WRITTEN and web().spec.behavior is not None)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +135,7 @@ def test_a_turn_without_a_scale_keeps_the_history_and_prolongs_a_whole_one(
     loaded: bool, complete: bool, whole: bool
 ) -> None:
     known = Memory(at=START, validity=THEN, loaded=loaded, complete=complete, last_count=3)
-    memory = state.after(start(Rescaling.CLOSED, known), unreachable(), None).memory
+    memory = state.after(start(known), unreachable(), None).memory
     kept = ("at", "history", "last_count", "loaded", "complete", "shadow")
     assert [getattr(memory, name) for name in kept] == [getattr(known, name) for name in kept]
     assert memory.validity == (THEN.prolonged(NOW) if whole else THEN)
@@ -173,18 +144,18 @@ def test_a_turn_without_a_scale_keeps_the_history_and_prolongs_a_whole_one(
 
 
 def test_without_a_memory_a_turn_without_a_scale_leaves_no_validity() -> None:
-    assert state.after(start(Rescaling.CLOSED, Memory()), unreachable(), None).memory.validity is None
+    assert state.after(start(Memory()), unreachable(), None).memory.validity is None
 
 
 def test_the_state_belongs_to_the_hpa_and_its_target() -> None:
     view, status = web(), HorizontalPodAutoscalerStatus(desired_replicas=4)
-    for reconcile in (done(view, OUTCOMES[Ending.WRITTEN]), unreachable()):
-        memory = state.after(start(Rescaling.CLOSED), reconcile, status).memory
+    for reconcile in (done(view, WRITTEN), unreachable()):
+        memory = state.after(start(), reconcile, status).memory
         assert (memory.uid, memory.target) == (view.hpa.metadata.uid, view.spec.target_id)
         assert memory.status == status
 
 
 def test_a_shadow_keeps_its_count_and_begins_no_rescale() -> None:
     reconcile = done(shadow.begun(web(), SHADOW, 2), None)
-    memory = state.after(start(Rescaling.CLOSED), reconcile, None).memory
+    memory = state.after(start(), reconcile, None).memory
     assert (memory.shadow, memory.last_count, memory.pending) == (4, 2, None)
