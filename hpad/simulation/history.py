@@ -94,18 +94,21 @@ def is_total(metric: CompiledMetric) -> bool:
     return not metric.of_pods and metric.kind == AVERAGE_VALUE
 
 
-def read_csv(path: Path) -> LoadHistory:
+def read_csv(path: Path, unnamed: Sequence[str] = ()) -> LoadHistory:
     """Reads a CSV file whose first line names the columns: `time`, metrics, and `replicas` if it is known.
 
-    Times are seconds since 1970 or RFC 3339; an empty cell is a gap. Raises HistoryError. Blocks.
+    Times are seconds since 1970 or RFC 3339; an empty cell is a gap. `unnamed`: the columns of a file whose first line
+    begins with a time. Raises HistoryError. Blocks.
     """
-    rows = _rows(path)
+    rows, first = _rows(path), 2
+    if unnamed and rows and rows[0] and _is_time(rows[0][0]):
+        rows, first = [[*unnamed], *rows], 1
     heads = [name.strip() for name in rows[0]] if rows else []
     if not heads or heads[0] != "time" or len(set(heads)) != len(heads) or len(heads) < 2:
         raise HistoryError(f"{path}, line 1: the columns must be time, then others, each once")
     times: list[float] = []
     columns: dict[str, list[float | None]] = {name: [] for name in heads[1:]}
-    for number, row in enumerate(rows[1:], start=2):
+    for number, row in enumerate(rows[1:], start=first):
         if not any(cell.strip() for cell in row):
             continue
         try:
@@ -152,6 +155,14 @@ def _time(text: str) -> float:
     if not 0 <= value < 2**38:
         raise ValueError(f"time: {shown(text)} is not a time since 1970")
     return value
+
+
+def _is_time(text: str) -> bool:
+    try:
+        _time(text.strip())
+    except ValueError:
+        return False
+    return True
 
 
 def _number(name: str, text: str) -> float | None:

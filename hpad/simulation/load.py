@@ -179,8 +179,8 @@ class LoadSeries:
 
 
 def _series(path: Path) -> LoadSeries:
-    """Reads a CSV file (`history.read_csv`) with one column beside the time. Raises ValueError. Blocks."""
-    found = read_csv(path)
+    """Reads a CSV file (`history.read_csv`) of times and values. Raises ValueError. Blocks."""
+    found = read_csv(path, unnamed=("time", "load"))
     if len(found.columns) > 1:
         raise ValueError(f"{path}, line 1: the columns must be time and a load, not {', '.join(found.columns)}")
     [values] = found.columns.values()

@@ -54,9 +54,10 @@ def test_a_file_gives_values_that_hold_until_the_next_one(tmp_path: Path) -> Non
     assert found.length == 120
 
 
-def test_a_byte_order_mark_is_no_part_of_the_heading_and_a_gap_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("heading", ["time,load\n", ""])
+def test_a_byte_order_mark_is_no_part_of_a_heading_and_a_gap_changes_nothing(tmp_path: Path, heading: str) -> None:
     file = tmp_path / "rates.csv"
-    file.write_text("time,load\n0,5\n60,\n90,7\n", encoding="utf-8-sig")
+    file.write_text(f"{heading}0,5\n60,\n90,7\n", encoding="utf-8-sig")
     found = load.parse(f"csv:{file}")
     assert [found(at) for at in (0, 89, 90)] == [5, 5, 7]
 
@@ -86,7 +87,8 @@ def test_mistakes(text: str, error: str) -> None:
     ("content", "error"),
     [
         ("", "line 1: the columns must be time, then"),
-        ("0,1\n15,2\n", "line 1: the columns must be time, then"),
+        ("when,load\n15,2\n", "line 1: the columns must be time, then"),
+        ("0,1\n15,many\n", "line 2: load: 'many' is not a number"),
         ("time,load,replicas\n0,1,1\n15,2,1\n", "line 1: the columns must be time and a load, not load, replicas"),
         ("time,load\n0,1\n", "has 1 lines of values"),
         ("time,load\n0,1\n15,-2\n", "a load is a number of 0 or more"),
