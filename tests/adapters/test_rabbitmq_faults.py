@@ -1,5 +1,7 @@
 """A broker that misbehaves: each fault has its own error, and none is read as zero."""
 
+import asyncio
+import contextlib
 import json
 import re
 
@@ -117,6 +119,32 @@ async def test_the_error_names_every_node_that_failed(stub, rabbit):
     assert error == AdapterError(
         f"rabbitmq at {nowhere} refused the connection; rabbitmq at {stub.url} answered 503 Service Unavailable"
     )
+
+
+@pytest.mark.parametrize("source", ["management", "amqp"])
+async def test_a_node_that_hangs_until_the_call_ends_is_tried_last(rabbit, source: str) -> None:
+    """With three nodes of which two hang, no call would come to the third one."""
+    pytest.importorskip("aiormq", reason="needs the extra amqp")
+    heard: asyncio.Queue[int] = asyncio.Queue()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer):
+            await reader.read(1)
+            heard.put_nowait(writer.get_extra_info("sockname")[1])
+            await reader.read()
+
+    async with contextlib.AsyncExitStack() as stack, asyncio.timeout(60):
+        nodes = [await stack.enter_async_context(await asyncio.start_server(hang, "127.0.0.1", 0)) for _ in range(3)]
+        order = [node.sockets[0].getsockname()[1] for node in nodes]
+        scheme = "amqp" if source == "amqp" else "http"
+        made = adapter([f"{scheme}://127.0.0.1:{port}" for port in order], rabbit, source=source)
+        for port in [*order, order[0]]:
+            call = asyncio.ensure_future(made.answer([testing.external("queue_messages_ready", "queue=a")]))
+            assert await heard.get() == port
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        await made.aclose()
 
 
 async def test_credentials_are_not_sent_to_another_address(stub, rabbit):

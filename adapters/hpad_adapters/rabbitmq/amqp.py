@@ -238,6 +238,11 @@ class Amqp:
                 await self._connect(link, node, vhost)
             except AdapterError:
                 raise
+            except asyncio.CancelledError:
+                # It hangs for longer than the call may take: the next call begins with another node.
+                self._nodes.remove(node)
+                self._nodes.append(node)
+                raise
             except Exception as error:  # noqa: BLE001  # the library raises many kinds, and any for a malformed frame
                 refusal = link.refused or _connection_failure(self._library, error, vhost)
                 errors.append(f"rabbitmq at {node} {refusal}")

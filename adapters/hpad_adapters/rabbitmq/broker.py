@@ -3,6 +3,7 @@
 The node that answered last is tried first. The error of a refusal names the tag or permission that the user lacks.
 """
 
+import asyncio
 from collections.abc import Mapping
 from urllib.parse import unquote, urlencode
 
@@ -74,6 +75,11 @@ class RabbitmqBroker:
             try:
                 response = await self._http.fetch(f"{node}{path}?{urlencode(parameters)}", name=f"rabbitmq at {node}")
                 body = self._checked(node, response, vhost)
+            except asyncio.CancelledError:
+                # It hangs for longer than the call may take: the next call begins with another node.
+                self._nodes.remove(node)
+                self._nodes.append(node)
+                raise
             except RequestFailedError as error:
                 errors.append(error.message)
                 kind = BrokerRefusedError if isinstance(error, _RefusedByNodeError) else kind
