@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,9 @@ from hpad.engine.annotations import PLAIN, missing_fields
 from hpad.manifests import autoscalers, documents, hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.keda.conversion import PLACEHOLDER
+
+if TYPE_CHECKING:
+    from hpad.manifests.prometheus_adapter import FoundRules
 
 _EPILOG: Final = """\
 examples:
@@ -179,8 +182,8 @@ def _check(document: Document, given: _Given) -> Checked | None:
         return _only_errors(document, "", decode.read(document.value).errors)
     if "kind" in value or "apiVersion" in value:
         return None
-    if _is_of_prometheus_adapter(value):
-        return _only_errors(document, "", (Problem("", _FOREIGN_RULES),))
+    if (rules := _of_prometheus_adapter(value)) is not None:
+        return _only_errors(document, "", tuple(rules.errors) or (Problem("", _FOREIGN_RULES),))
     if _may_be_configuration(document):
         unset = map(_unset, _placeholders(value))
         errors = (*_placed(document, (*document.faults, *unset)), *configuration_errors(document))
@@ -415,13 +418,13 @@ def _may_be_configuration(document: Document) -> bool:
     return not document.value.keys() & {"kind", "apiVersion", "spec"}
 
 
-def _is_of_prometheus_adapter(value: Mapping[str, Any]) -> bool:
-    """Returns whether an object without a kind holds rules of prometheus-adapter, and no setting of hpad."""
+def _of_prometheus_adapter(value: Mapping[str, Any]) -> "FoundRules | None":
+    """Returns the rules of prometheus-adapter in an object without a kind; None for one with a setting of hpad."""
     if value.keys() & settings.TABLE.keys():
-        return False
+        return None
     from hpad.manifests import prometheus_adapter  # imported late, since `hpad check` of HPAs alone must start fast
 
-    return prometheus_adapter.find(value) is not None
+    return prometheus_adapter.find(value)
 
 
 def _only_errors(document: Document, subject: str, errors: tuple[Problem, ...]) -> Checked:

@@ -235,19 +235,23 @@ def test_a_package_that_this_installation_lacks_is_a_warning(
     assert (warning["field"], warning["message"], warning["line"]) == ("sources.events", text, 2)
 
 
+RULE = "rules:\n- seriesQuery: http_requests_total\n  metricsQuery: sum(<<.Series>>)\n"
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("text", "fault"),
     [
-        "rules:\n- seriesQuery: http_requests_total\n  metricsQuery: sum(<<.Series>>)\nexternalRule: []\n",
-        "prometheus: {url: http://prometheus}\nrules: {default: true, external: []}\n",
+        (RULE, "1: a configuration of prometheus-adapter; `hpad convert` makes a source of hpad of it"),
+        (f"{RULE}externalRule: []\n", "4: externalRule: unknown field"),
+        ("prometheus: {url: http://p}\nrules: {custom: []}\n", "1: a configuration of prometheus-adapter"),
+        ("prometheus: {url: http://p}\nrules: {custom: none}\n", "2: rules.custom: "),
     ],
-    ids=["rules", "values of its chart"],
+    ids=["rules", "a misspelt field", "values of its chart", "wrong values of its chart"],
 )
-def test_configuration_of_prometheus_adapter_is_named_with_what_converts_it(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_configuration_of_prometheus_adapter_is_named_with_its_fault_or_with_what_converts_it(
+    text: str, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "adapter.yaml"
     path.write_text(text)
     assert main(["check", str(path)]) == 1
-    error = capsys.readouterr().out.splitlines()[0].partition(": ")[2]
-    assert error == "a configuration of prometheus-adapter; `hpad convert` makes a source of hpad of it"
+    assert capsys.readouterr().out.startswith(f"{path}:{fault}")
