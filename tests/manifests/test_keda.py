@@ -420,6 +420,24 @@ def test_only_metrics_of_the_same_server_share_a_source() -> None:
     assert [source["namespaces"] for source in sources.values()] == [["shop"], ["bank"]]
 
 
+@pytest.mark.parametrize(
+    ("kind", "metadata", "missing", "hint"),
+    [
+        ("rabbitmq", {"apiHostFromEnv": "API", "queueName": "q"}, "host", ' (did you mean it by "apiHostFromEnv"?)'),
+        ("rabbitmq", {"host": "http://r", "queuename": "q"}, "queueName", ' (did you mean it by "queuename"?)'),
+        ("cron", {"timezone": "UTC", "start": "0 8 * * *", "desiredReplicas": "2", "until": "18"}, "end", ""),
+    ],
+    ids=["of KEDA 1", "misspelt", "something else"],
+)
+def test_the_error_for_a_missing_entry_names_the_one_that_was_meant(
+    kind: str, metadata: dict[str, str], missing: str, hint: str
+) -> None:
+    with pytest.raises(Invalid) as caught:
+        scaledobject.convert(scaled(trigger(kind, metadata)))
+    text = f"spec.triggers[0].metadata.{missing}: Required value: a trigger of type {kind} needs it{hint}"
+    assert str(caught.value) == text
+
+
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
 def test_the_samples_convert_to_valid_hpas(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", str(path)]) == 0

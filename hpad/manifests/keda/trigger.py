@@ -1,5 +1,6 @@
 """One trigger of a ScaledObject: its metadata, its authentication, and the metric that it becomes."""
 
+import difflib
 import posixpath
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -15,6 +16,8 @@ from hpad.manifests.keda.fields import Fields
 
 _NO_AUTHENTICATION: Final = Authentication(identity="")
 _AVERAGE: Final = "AverageValue"
+_SIMILAR: Final = 0.7
+"""How much of its letters an entry shares with the one that is missing; apiHost, of KEDA 1, has the most of host."""
 FROM_ENV: Final = "FromEnv"
 """The end of an entry that names a variable of the target's container."""
 
@@ -88,8 +91,15 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
             self.note_loss(name, f"is not in the trigger: write it into the source, in place of {example}")
             return example
         if not found:
-            raise Invalid(required(self.metadata.at(name), f"a trigger of type {self.type} needs it"))
+            raise self._missing(name)
         return found
+
+    def _missing(self, name: str) -> Invalid:
+        """Returns the error for a parameter that is not set, with the entry that was perhaps meant for it."""
+        entries = {each.removesuffix(FROM_ENV).lower(): each for each in self.metadata.unread_names()}
+        close = difflib.get_close_matches(name.lower(), entries, n=1, cutoff=_SIMILAR)
+        hint = f' (did you mean it by "{entries[close[0]]}"?)' if close else ""
+        return Invalid(required(self.metadata.at(name), f"a trigger of type {self.type} needs it{hint}"))
 
     def unread(self, name: str, example: str = PLACEHOLDER) -> str:
         """Returns the example for a parameter whose text is not known, and notes the loss; "" if it is not set."""
@@ -118,7 +128,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         """Returns a required entry. Raises Invalid if it is missing."""
         text = self.text(name)
         if not text:
-            raise Invalid(required(self.metadata.at(name), f"a trigger of type {self.type} needs it"))
+            raise self._missing(name)
         return text
 
     def number(self, name: str, default: str = "") -> str:
@@ -139,7 +149,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         """
         text = self.number(name, default or ("1" if self.in_formula else ""))
         if not text:
-            raise Invalid(required(self.metadata.at(name), f"a trigger of type {self.type} needs it"))
+            raise self._missing(name)
         if parse_milli(text) <= 0:
             raise self.invalid(name, text, "must be more than 0")
         return text
