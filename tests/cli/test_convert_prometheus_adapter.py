@@ -55,15 +55,15 @@ def test_an_input_without_documents_is_an_error(convert: Any, text: str) -> None
         ),
         (
             {"rules": [RULE, {**RULE, "metricQuery": "x"}]},
-            'prometheus-adapter: rules[1].metricQuery: unknown field (did you mean "metricsQuery"?)',
+            "prometheus-adapter: rules[1].metricQuery: unknown field; did you mean 'metricsQuery'?",
         ),
         (
             {"rules": {"default": False, "external": [{**RULE, "name": {"match": "x"}}]}},
-            'rules.external[0].name.match: unknown field (did you mean "matches"?)',
+            "rules.external[0].name.match: unknown field; did you mean 'matches'?",
         ),
         (
             {"resourceRules": {"cpu": {"containerquery": "x"}}},
-            'resourceRules.cpu.containerquery: unknown field (did you mean "containerQuery"?)',
+            "resourceRules.cpu.containerquery: unknown field; did you mean 'containerQuery'?",
         ),
         (
             {"rules": [{**RULE, "resources": {"overrides": {"pod": {"kind": "x"}}}}]},

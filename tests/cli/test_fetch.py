@@ -53,9 +53,9 @@ def test_the_query_of_a_path_is_sent(serve) -> None:
 
     def answer(request: Handler) -> None:
         seen.append(request.path)
-        answering(200, b"[1]")(request)
+        answering(200, b'{"items": []}')(request)
 
-    assert Direct(serve(answer)).get("/api/v1/hpas?namespace=a%2Fb&limit=1") == [1]
+    assert Direct(serve(answer)).get("/api/v1/hpas?namespace=a%2Fb&limit=1") == {"items": []}
     assert seen == ["/api/v1/hpas?namespace=a%2Fb&limit=1"]
 
 

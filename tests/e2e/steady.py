@@ -77,8 +77,8 @@ class Steady:
 
     def decided(self, name: str) -> datetime:
         """Returns the time of the last decision on an HPA."""
-        last = self.world.daemon.components.store.get(Key("default", name)).last
-        return last.at if last is not None else datetime.min.replace(tzinfo=SystemClock().now().tzinfo)
+        last = self.world.daemon.components.decisions.last(Key("default", name))
+        return last.view.now if last is not None else datetime.min.replace(tzinfo=SystemClock().now().tzinfo)
 
     def _seen(self, change: Any) -> None:
         if change.resource.plural == "deployments" and change.type == "MODIFIED":

@@ -70,9 +70,9 @@ def totals(world: World) -> Counter[str]:
 
 def decided(world: World) -> dict[Any, datetime]:
     """Maps each HPA to the time of its last decision."""
-    store = world.daemon.components.store
-    lasts = ((key, store.get(key).last) for key in store.keys())  # noqa: SIM118  # the store is not a mapping
-    return {key: last.at for key, last in lasts if last is not None}
+    store, decisions = world.daemon.components.store, world.daemon.components.decisions
+    lasts = ((key, decisions.last(key)) for key in store.keys())  # noqa: SIM118  # the store is not a mapping
+    return {key: last.view.now for key, last in lasts if last is not None}
 
 
 async def turns(world: World, count: int) -> None:

@@ -74,7 +74,7 @@ async def test_a_manifest_yields_to_an_hpa_of_the_api_server_while_that_exists(w
     warnings = [line for line in lines if "default/other" in line["event"] and line["log_level"] == "warning"]
     assert len(warnings) == 1, warnings
     assert "does not scale the target" in warnings[0]["event"]
-    last = world.daemon.components.store.get(WEB).last
+    last = world.daemon.components.decisions.last(WEB)
     assert "not written: the HPA default/other of the API server" in last.sentence
     await delete_hpa(world, "other")
     await world.until(lambda: world.replicas("deployments", "web") == 5)

@@ -69,7 +69,7 @@ async def test_one_replica_leads_and_the_other_is_ready_and_takes_over(world: An
     assert scaled(world) == 1
     assert not leads(second)
     assert second.status() == "Standing by: another leads"
-    assert second.components.store.get(Key("default", "web")).last is None
+    assert second.components.decisions.last(Key("default", "web")) is None
     async with aiohttp.ClientSession(trust_env=False) as session:
         async with session.get(f"{second.server.url}/readyz") as answer:
             assert answer.status == 200

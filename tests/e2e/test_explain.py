@@ -27,7 +27,7 @@ async def explained(world: World, *arguments: str) -> list[str]:
 
 async def until_explained(world: World, *words: str) -> list[str]:
     """Waits for a decision whose explanation contains these texts, and returns its lines."""
-    await world.until(lambda: world.daemon.components.store.get(Key("default", "web")).last)
+    await world.until(lambda: world.daemon.components.decisions.last(Key("default", "web")))
     async with asyncio.timeout(world.patience):
         while True:
             lines = await explained(world)

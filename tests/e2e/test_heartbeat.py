@@ -57,8 +57,8 @@ async def silent_broker() -> AsyncIterator[str]:
 
 def decided(world: Any, name: str) -> Any:
     """Returns the time of the last decision on an HPA, None before the first one."""
-    last = world.daemon.components.store.get(Key("default", name)).last
-    return last.at if last is not None else None
+    last = world.daemon.components.decisions.last(Key("default", name))
+    return last.view.now if last is not None else None
 
 
 async def moments(world: Any, name: str, count: int) -> list[Any]:
@@ -153,7 +153,7 @@ async def test_a_dry_run_decides_and_writes_nothing(world: Any) -> None:
     await world.hpad(dry_run=True)
 
     def has_decided() -> bool:
-        last = world.daemon.components.store.get(Key("default", "web")).last
+        last = world.daemon.components.decisions.last(Key("default", "web"))
         return last is not None and last.sentence.startswith("scale web from 1 to 3")
 
     await world.until(has_decided)

@@ -122,9 +122,9 @@ async def decisions(world: Any, names: list[str], count: int) -> dict[str, list[
 
     def enough() -> bool:
         for name in names:
-            last = world.daemon.components.store.get(Key("default", name)).last
-            if last is not None and last.at not in seen[name]:
-                seen[name].append(last.at)
+            last = world.daemon.components.decisions.last(Key("default", name))
+            if last is not None and last.view.now not in seen[name]:
+                seen[name].append(last.view.now)
         return all(len(times) >= count for times in seen.values())
 
     await world.until(enough)
