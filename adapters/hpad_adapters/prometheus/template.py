@@ -156,28 +156,43 @@ class Template(msgspec.Struct, frozen=True):
 def compiled(text: str, variables: frozenset[str]) -> Template:
     """Compiles a template; raises TemplateError for unknown variables and for forms outside the subset."""
     parts: list[str | Action] = []
-    state = _Quotes()
-    for piece in _pieces(text):
+    pieces = list(_pieces(text))
+    quotes = _quotes("".join(piece.replace(_HOLE, "x") if isinstance(piece, str) else _HOLE for piece in pieces))
+    for piece in pieces:
         if isinstance(piece, str):
             if "<<" in piece:
                 raise TemplateError("a << is not closed")
-            state.read(piece)
             parts.append(piece)
             continue
-        body = piece["body"].strip()
+        body, (quote, regex) = piece["body"].strip(), next(quotes)
         action = _action(body, variables)
-        parts.append(msgspec.structs.replace(action, quote=state.quote, regex=bool(state.quote) and state.regex))
-        if state.quote and action.variable in READY_MADE:
+        parts.append(msgspec.structs.replace(action, quote=quote, regex=regex))
+        if quote and action.variable in READY_MADE:
             raise TemplateError(f"<<{body}>> stands inside quotes")
         if action.variable == "HPALabels" and action.key is None:
             raise TemplateError('<<.HPALabels>> names no label: <<index .HPALabels "team">> is the value of one')
-    if state.quote:
-        raise TemplateError(f"a quote {state.quote} is not closed")
+    next(quotes, None)  # raises the error of a quote behind the last action
     return Template(text, tuple(parts))
 
 
-_PIECE = re.compile(r"#[^\n]*|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`|[()\[\]{}]", re.DOTALL)
+_PIECE = re.compile(r"#[^\n]*|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`|[\"'`()\[\]{}]|\0", re.DOTALL)
+"""Comments, strings, quotes that are not closed, brackets, and actions, for which `_HOLE` stands."""
+_HOLE = "\0"
 _CLOSES = {")": "(", "]": "[", "}": "{"}
+
+
+def _quotes(promql: str) -> Iterator[tuple[str, bool]]:
+    """Yields for each action, which _HOLE stands for, the quote around it, and whether that holds a regular expression.
+
+    Raises TemplateError for a quote that is not closed.
+    """
+    for match in _PIECE.finditer(promql):
+        piece = match[0]
+        if piece in "\"'`":
+            raise TemplateError(f"a quote {piece} is not closed")
+        quote = piece[0] if piece[0] in "\"'`" else ""
+        regex = bool(quote) and promql[: match.start()].rstrip().endswith(_REGEX_SIGNS)
+        yield from [(quote, regex)] * piece.count(_HOLE)
 
 
 def promql_error(text: str) -> str | None:
@@ -185,7 +200,7 @@ def promql_error(text: str) -> str | None:
     if not text.strip():
         return "is empty: PromQL is needed"
     opened: list[str] = []
-    for piece in _PIECE.findall(_ACTION.sub("x", text)):
+    for piece in _PIECE.findall(_ACTION.sub(_HOLE, text)):
         if piece in "([{":
             opened.append(piece)
         # Strings and comments are pieces too: brackets within them are text.
@@ -205,32 +220,6 @@ def flaws(text: str, variables: frozenset[str]) -> Iterator[str]:
         return
     if wrong := promql_error(text):
         yield wrong
-
-
-class _Quotes:
-    """Whether the text read so far ends inside quotes, and whether those hold a regular expression."""
-
-    def __init__(self) -> None:
-        self.quote = ""
-        self.regex = False
-        self._comment = False
-        self._before = ""
-
-    def read(self, text: str) -> None:
-        skip = False
-        for position, character in enumerate(text):
-            if skip or self._comment:
-                skip, self._comment = False, self._comment and character != "\n"
-            elif not self.quote and character == "#":
-                self._comment = True
-            elif not self.quote and character in "\"'`":
-                self.quote = character
-                self.regex = (self._before + text[:position]).rstrip().endswith(_REGEX_SIGNS)
-            elif self.quote and character == "\\" and self.quote != "`":
-                skip = True
-            elif character == self.quote:
-                self.quote = ""
-        self._before = text
 
 
 def _pieces(text: str) -> Iterator[str | re.Match[str]]:
