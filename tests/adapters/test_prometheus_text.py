@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hpad import testing
 from hpad.adapter import AdapterError
 from hpad.api import selector, settings_errors
-from hpad_adapters.prometheus import batches, configuration, naming, queries, rules, settings, template
+from hpad_adapters.prometheus import batches, configuration, queries, rules, settings, template
 
 VARIABLES = frozenset(
     {"PodMatchers", "Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice", "Text"}
@@ -131,6 +131,11 @@ def test_a_selector_that_matches_nothing_is_an_error() -> None:
         queries.selected(selector.NOTHING)
 
 
+def named(query: str, matches: str, as_: str) -> configuration.Naming:
+    rule = configuration.DiscoveryRule(query, name=configuration.Name(matches=matches, as_=as_))
+    return configuration.naming(rule)
+
+
 @pytest.mark.parametrize(
     ("query", "matches", "as_", "metric", "series"),
     [
@@ -142,26 +147,26 @@ def test_a_selector_that_matches_nothing_is_an_error() -> None:
     ],
 )
 def test_a_rule_may_name_its_series(query: str, matches: str, as_: str, metric: str, series: str | None) -> None:
-    made = naming.made(query, (), matches, as_)
+    made = named(query, matches, as_)
     assert made.possible(metric) == (series is not None)
     assert made.series == series or series is None
 
 
 @pytest.mark.parametrize("query", ['{a="b"}', '{__name__=~"^queue_.*"}', '{__name__!="queue"}', '{__name__!~"q"}'])
 def test_other_rules_name_none(query: str) -> None:
-    assert naming.made(query, (), "", "").series is None
+    assert named(query, "", "").series is None
 
 
 def test_the_series_of_a_metric_is_found_among_those_of_the_server() -> None:
-    made = naming.made('{a="b"}', (), "^(.*)_(seconds|bytes)_total$", "${1}_$2")
+    made = named('{a="b"}', "^(.*)_(seconds|bytes)_total$", "${1}_$2")
     assert made.possible("cpu_seconds")
     assert made.among(["io_bytes_total", "cpu_seconds_total", "cpu_seconds"], "cpu_seconds") == "cpu_seconds_total"
 
 
 def test_as_is_expanded_as_go_does_it() -> None:
     """`$1_x` refers to a group named "1_x", which does not exist."""
-    assert naming.made("", (), "^(?P<what>.*)_total$", "$1_per_second").metric("a_total") == ""
-    assert naming.made("", (), "^(?P<what>.*)_total$", "${what}$$$0").metric("a_total") == "a$a_total"
+    assert named("", "^(?P<what>.*)_total$", "$1_per_second").metric("a_total") == ""
+    assert named("", "^(?P<what>.*)_total$", "${what}$$$0").metric("a_total") == "a$a_total"
 
 
 LM, GB = "<<.LabelMatchers>>", "<<.GroupBy>>"

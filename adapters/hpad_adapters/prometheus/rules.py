@@ -21,15 +21,16 @@ from hpad.adapter import (
     meant,
     parse_duration,
 )
-from hpad_adapters.prometheus import naming, queries, template
+from hpad_adapters.prometheus import queries, template
 from hpad_adapters.prometheus.configuration import (
     Configuration,
     DiscoveryRule,
-    Filter,
     Labels,
+    Naming,
     Place,
     ResourceRules,
     RulesError,
+    naming,
 )
 from hpad_adapters.prometheus.connection import PrometheusConnection
 from hpad_adapters.prometheus.queries import QueryEntry, QueryRecipe
@@ -48,7 +49,7 @@ class Rule(msgspec.Struct, frozen=True, eq=False):
     """A rule for metrics that have series, compiled."""
 
     recipe: QueryRecipe
-    naming: naming.Naming
+    naming: Naming
     labels: Labels
     namespaced: bool
 
@@ -108,10 +109,8 @@ class CompiledRules:
 
     def _rule(self, place: str, rule: DiscoveryRule) -> Rule:
         """Compiles a rule; raises ValueError (also as TemplateError)."""
-        filters = [_filter(each) for each in rule.series_filters]
-        made = naming.made(rule.series_query, filters, rule.name.matches, rule.name.as_)
-        labels = Labels(rule.resources)
-        return Rule(self._recipe(place, rule.metrics_query, _DEFAULT_SPAN), made, labels, rule.resources.namespaced)
+        named, labels = naming(rule), Labels(rule.resources)
+        return Rule(self._recipe(place, rule.metrics_query, _DEFAULT_SPAN), named, labels, rule.resources.namespaced)
 
     def _recipe(self, place: str, query: str, span: timedelta) -> QueryRecipe:
         settings = self._settings
@@ -191,13 +190,6 @@ def entry(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -
         names=names,
         by_pod_names=query.type == PODS,
     )
-
-
-def _filter(written: Filter) -> naming.NameFilter:
-    if bool(written.is_) == bool(written.is_not):
-        raise ValueError("seriesFilters: give one of is and isNot")
-    pattern = naming.pattern("seriesFilters", written.is_ or written.is_not)
-    return naming.NameFilter(pattern, bool(written.is_))
 
 
 def _subject(query: Query) -> _Subject | None:
