@@ -54,39 +54,31 @@ class NoticeChange(msgspec.Struct, frozen=True, gc=False):
     repeats: int
 
 
-class Watched(msgspec.Struct, frozen=True):
-    """What is watched for: the causes, and the seconds after which a condition is told."""
-
-    causes: frozenset[NotifyCause]
-    after: Mapping[NotifyCause, float]
-
-    @classmethod
-    def of(cls, causes: frozenset[NotifyCause], after: NotifyAfter) -> "Watched":
-        seconds = {NotifyCause(name): span.total_seconds() for name, span in msgspec.structs.asdict(after).items()}
-        return cls(causes, seconds)
-
-
 Known = Mapping[NotifyCause, NoticeState]
 NOTHING: Final[Known] = MappingProxyType({})
 _IDLE: Final = NoticeState()
 
 
-def changes(done: Reconcile, known: Known, now: float, watched: Watched) -> tuple[Known, list[NoticeChange]]:
-    """Returns the state of the HPA after a reconcile, and what is to be told. `now` is monotonic.
+def changes(
+    done: Reconcile, known: Known, now: float, causes: frozenset[NotifyCause], after: NotifyAfter
+) -> tuple[Known, list[NoticeChange]]:
+    """Returns the state of the HPA after a reconcile, and what is to be told of these causes. `now` is monotonic.
 
     Almost always nothing is known, and nothing happens.
     """
     holding = _holding(done, known)
-    rescaled = done.settlement.rescaled and NotifyCause.RESCALE in watched.causes
+    rescaled = done.settlement.rescaled and NotifyCause.RESCALE in causes
     if not holding and not known and not rescaled:
         return NOTHING, []
     states, found = dict[NotifyCause, NoticeState](), list[NoticeChange]()
     for cause in _LASTING:
-        if cause in watched.causes:
+        if cause in causes:
             before = known.get(cause, _IDLE)
             holds = cause in holding
-            after = watched.after[cause]
-            states[cause] = state = _after(before, done.view.now, now, after) if holds else _over(before, now, after)
+            seconds: float = getattr(after, cause).total_seconds()
+            states[cause] = state = (
+                _after(before, done.view.now, now, seconds) if holds else _over(before, now, seconds)
+            )
             if change := _change(cause, before, state, now):
                 found.append(change)
     before = known.get(NotifyCause.RESCALE, _IDLE)

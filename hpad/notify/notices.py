@@ -6,7 +6,7 @@ from typing import Final
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.engine.turn import Reconcile
-from hpad.notify.causes import NOTHING, Known, NoticeChange, Watched, changes
+from hpad.notify.causes import NOTHING, Known, NoticeChange, changes
 from hpad.notify.sender import NoticeSender
 from hpad.notify.texts import Notice, Sender
 from hpad.settings.notify import NotifySettings
@@ -30,17 +30,16 @@ class Notices:
         self._started = False
         self._retiring: set[asyncio.Task[None]] = set()
         self._senders: dict[str, NoticeSender] = {}
-        self._watched: Watched | None = None
         self.retune(settings)
 
     def note(self, done: Reconcile) -> None:
         """Finds what this reconcile begins and ends, and queues it. An HPA in shadow mode, which writes nothing, tells
         nothing."""
-        if self._watched is None or done.view.shadow is not None:
+        if not self._senders or done.view.shadow is not None:
             return
         key = done.view.key
         before = self._known.get(key, NOTHING)
-        now, found = changes(done, before, self._clock.monotonic(), self._watched)
+        now, found = changes(done, before, self._clock.monotonic(), self._causes, self._after)
         if now:
             self._known[key] = now
         elif before:
@@ -58,8 +57,8 @@ class Notices:
 
     def retune(self, settings: NotifySettings) -> None:
         """Applies changed settings. Destinations that have not changed go on with what waits for them."""
-        self._watched = Watched.of(settings.causes, settings.after) if settings.destinations else None
-        if self._watched is None:
+        self._causes, self._after = settings.causes, settings.after
+        if not settings.destinations:
             self.clear()
         sender, before, self._senders = Sender(settings.cluster, settings.page), self._senders, {}
         for destination in settings.destinations:

@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import email.utils
 import urllib.parse
 from collections import deque
-from datetime import UTC, datetime
 from typing import Final
 
 import aiohttp
@@ -169,7 +167,7 @@ class NoticeSender:
             return RefusedError(text, retry=False)
         text = self._shown(f"it answers {answer.status}{first_line(answer.body)}")
         retry = answer.status in (408, 425, 429) or answer.status >= 500
-        return RefusedError(text, retry=retry, after=_seconds(answer.retry_after, self._clock.now()))
+        return RefusedError(text, retry=retry, after=_seconds(answer.retry_after))
 
     async def _url(self) -> str:
         """Returns the address; raises RefusedError if its file has none."""
@@ -216,13 +214,7 @@ def _session() -> aiohttp.ClientSession:
     )
 
 
-def _seconds(retry_after: str, now: datetime) -> float:
-    """Returns the seconds of a `Retry-After` header (RFC 9110, 10.2.3), within bounds; 0 without a valid one."""
-    if retry_after.isascii() and retry_after.isdigit():
-        return min(float(retry_after[:9]), LONGEST_PAUSE)
-    try:
-        at = email.utils.parsedate_to_datetime(retry_after)
-    except (ValueError, TypeError, OverflowError):
-        return 0.0
-    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return min(max(0.0, (at - now).total_seconds()), LONGEST_PAUSE)
+def _seconds(retry_after: str) -> float:
+    """Returns the seconds of a `Retry-After` header, within bounds; 0 for none, or for a date."""
+    is_number = retry_after.isascii() and retry_after.isdigit()
+    return min(float(retry_after[:9]), LONGEST_PAUSE) if is_number else 0.0

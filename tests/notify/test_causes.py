@@ -7,10 +7,10 @@ from support.engine import Workload, external, series
 
 from hpad.api.sample import AdapterError
 from hpad.engine.view import HPA, Competitor
-from hpad.notify.causes import HOUR, NOTHING, Known, NoticeChange, NoticePhase, Watched, changes
+from hpad.notify.causes import HOUR, NOTHING, Known, NoticeChange, NoticePhase, changes
 from hpad.settings.notify import NotifyAfter, NotifyCause
 
-ALL = Watched.of(frozenset(NotifyCause), NotifyAfter())
+ALL = frozenset(NotifyCause)
 DEPTH = external("depth", averageValue="10")
 DOWN = AdapterError("the broker is down")
 AT_ONCE = {"scaleDown": {"stabilizationWindowSeconds": 0}}
@@ -20,10 +20,10 @@ RIVAL = Competitor(HPA, "default/other")
 class Watch:
     """One HPA whose reconciles are watched; `told` are cause, phase and repeats of each change."""
 
-    def __init__(self, watched: Watched = ALL, **workload: Any) -> None:
+    def __init__(self, causes: frozenset[NotifyCause] = ALL, **workload: Any) -> None:
         self.workload = Workload(DEPTH, **{"replicas": 4, "high": 4, "behavior": AT_ONCE, **workload})
         self.known: Known = NOTHING
-        self.watched = watched
+        self.causes = causes
         self.seconds = 0.0
 
     def after(self, seconds: float, answer: Any, **fields: Any) -> list[tuple[str, str, int]]:
@@ -33,7 +33,7 @@ class Watch:
         self.seconds += seconds
         self.workload.reconcile(answer, after=seconds, **fields)
         assert self.workload.done is not None
-        self.known, found = changes(self.workload.done, self.known, self.seconds, self.watched)
+        self.known, found = changes(self.workload.done, self.known, self.seconds, self.causes, NotifyAfter())
         return found
 
 
@@ -114,7 +114,7 @@ def test_what_is_known_of_an_hpa_ends_with_its_last_message_and_hour() -> None:
 
 
 def test_what_nobody_wants_is_not_watched() -> None:
-    watch = Watch(Watched.of(frozenset({NotifyCause.FAILING}), NotifyAfter()), high=10, replicas=1)
+    watch = Watch(frozenset({NotifyCause.FAILING}), high=10, replicas=1)
     assert watch.after(0, series(90)) == []
     assert watch.known == NOTHING
 
@@ -127,6 +127,6 @@ def test_a_quiet_reconcile_costs_next_to_nothing() -> None:
     for _ in range(20):
         began = time.process_time()
         for _ in range(1000):
-            changes(done, NOTHING, 0.0, ALL)
+            changes(done, NOTHING, 0.0, ALL, NotifyAfter())
         best = min(best, (time.process_time() - began) / 1000)
     assert best < 0.000_1  # of about a millisecond that a reconcile takes; a few microseconds in fact
