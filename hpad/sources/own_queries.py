@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
-from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -25,13 +24,11 @@ _READ: Final = "read"
 class OwnQueries:
     """Reads the definitions of queries for the sources of `offers`.
 
-    Equal definitions of all Autoscalers become one, whose parameters are checked once. It is forgotten when no
-    Autoscaler has it any more and its last answer is forgotten.
+    A definition keeps what was read of it, so that its parameters are checked once.
     """
 
     def __init__(self, offers: Iterable[Offer]) -> None:
         self._offers = {offer.source: offer for offer in offers}
-        self._known: WeakValueDictionary[tuple[str, str], QueryDefinition] = WeakValueDictionary()
 
     def source(self, query: Query, definition: QueryDefinition) -> str:
         """Returns the name of the source; raises AdapterError if it takes no queries of this namespace."""
@@ -73,13 +70,10 @@ class OwnQueries:
 
     def _read(self, query: Query, definition: QueryDefinition) -> Query | str:
         """Returns the query, or what is wrong with its parameters."""
-        written = definition.source, definition.text
-        read = self._known.get(written)
-        if read is None:
-            metric = _metric(definition, self._offers[definition.source])
-            if isinstance(metric, str):
-                return metric
-            read = self._known[written] = QueryDefinition(*written, metric)
+        metric = _metric(definition, self._offers[definition.source])
+        if isinstance(metric, str):
+            return metric
+        read = QueryDefinition(definition.source, definition.text, metric)
         return msgspec.structs.replace(query, name=DEFINED, definition=read, members=None)
 
 
