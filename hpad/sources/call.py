@@ -60,6 +60,8 @@ _WORDS: Mapping[type, str] = {
     type(None): "nothing",
 }
 _BLAMES = ("spec", "source", "cluster", "bug")
+_NO_TIME = "a timestamp that is not a time with a time zone"
+_OTHER = "fields of other types than the contract of adapters has"
 _INT64 = range(-(2**63), 2**63)
 _AHEAD = timedelta(minutes=5)
 """How far the clock of a source may be ahead. A window is hardly longer, so that a limited time still is after it."""
@@ -323,12 +325,16 @@ def _checked_one(source: str, query: Query, answer: Any, latest: datetime | None
 def _fault(answer: Any) -> str | None:
     """Returns what is wrong inside a sample of the right type, since Python does not check the types of fields."""
     if not _is_time(answer.timestamp):
-        return _time_fault(answer.timestamp)
+        return _NO_TIME
     if isinstance(answer, ObjectSample):
         return _value_fault(answer.value)
-    if isinstance(answer, ExternalSample):
-        return _external_fault(answer)
-    return _pods_fault(answer)
+    if isinstance(answer, PodSample):
+        return _pods_fault(answer)
+    if not isinstance(answer.values, list | tuple) or not isinstance(answer.note, str):
+        return _OTHER
+    if not answer.values:
+        return "no values at all (which would read as zero) instead of an AdapterError"
+    return next(filter(None, map(_value_fault, answer.values)), None)
 
 
 def _dated(source: str, query: Query, answer: Sample, latest: datetime) -> Answer:
@@ -349,22 +355,10 @@ def _dated(source: str, query: Query, answer: Sample, latest: datetime) -> Answe
     )
 
 
-def _external_fault(answer: Any) -> str | None:
-    if not isinstance(answer.values, list | tuple):
-        return "values that are not a list"
-    if not answer.values:
-        return "no values at all (which would read as zero) instead of an AdapterError"
-    if not isinstance(answer.note, str):
-        return "a note that is not a text"
-    return next(filter(None, map(_value_fault, answer.values)), None)
-
-
 def _pods_fault(answer: Any) -> str | None:
-    if type(answer.values) is not dict and not isinstance(answer.values, Mapping):
-        return "values that are not values of pods"
     most = answer.most_busy
-    if most is not None and (type(most) is not int or most < 0):
-        return f"{shown(most)} busy pods, which is not a whole number of pods,"
+    if not isinstance(answer.values, Mapping) or (most is not None and (type(most) is not int or most < 0)):
+        return _OTHER
     for pod, value in answer.values.items():
         # All of `_pod_fault` for the types that nearly all values have: it is called for each pod in each period.
         if (
@@ -384,14 +378,9 @@ def _pods_fault(answer: Any) -> str | None:
 
 
 def _pod_fault(pod: Any, value: Any) -> str | None:
-    if not isinstance(pod, str) or not isinstance(value, PodValue):
-        return f"something other than the value of a pod for {shown(pod) if isinstance(pod, str) else 'no name'}"
-    if not _is_time(value.timestamp):
-        return f'{_time_fault(value.timestamp)} for pod "{pod}"'
-    window: Any = value.window
-    if not isinstance(window, timedelta):
-        return f'a window that is not a duration for pod "{pod}"'
-    return _value_fault(value.value)
+    if not isinstance(pod, str) or not isinstance(value, PodValue) or not isinstance(value.window, timedelta):
+        return _OTHER
+    return _value_fault(value.value) if _is_time(value.timestamp) else _NO_TIME
 
 
 def _value_fault(value: Any) -> str | None:
@@ -399,10 +388,6 @@ def _value_fault(value: Any) -> str | None:
         number = value if isinstance(value, str | bool | int | float | None) else "something else"
         return f"the value {shown(number)}, which is not a whole number of thousandths"
     return None if value in _INT64 else f"the value {value}, which is beyond 64 bits"
-
-
-def _time_fault(value: Any) -> str:
-    return "a timestamp without a time zone" if isinstance(value, datetime) else "a timestamp that is not a time"
 
 
 def _is_time(value: Any) -> bool:
