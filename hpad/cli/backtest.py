@@ -57,6 +57,8 @@ A TIME is {moments.FORMS}.
 exit status: 0 success, 1 a manifest or the history is wrong, 2 wrong use"""
 
 _WIDTH: Final = 11
+_MOST_TURNS: Final = 2_500_000
+"""More than a year with a reconcile each 15 seconds, in some minutes."""
 _SHOWN: Final = 40
 """Rescales and candidates that are printed; the report and JSON have all."""
 
@@ -163,6 +165,8 @@ def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Cas
             notes.append(f"{counted(repeated, 'reconcile')} left out: the recording has others of the same time before")
     else:
         found = _history(args)
+        for each in periods:
+            _check_length(found, each)
         past = _past(args)
         first = backtest.as_recorded(found, settings.tunables.downscale_stabilization)
         results = [] if first is None else [first]
@@ -190,6 +194,18 @@ def _modelled(result: Result) -> str:
     since = "" if result.since is None else f" from {result.since:%Y-%m-%d %H:%M:%SZ} on"
     turns = counted(result.modelled, "reconcile")
     return f"{result.name}: {turns}{since} had another count than recorded; their values are modelled, not measured"
+
+
+def _check_length(found: LoadHistory, period: timedelta) -> None:
+    """Raises Failure for a history without a second turn, and for one of decades, such as one with a wrong time."""
+    length = found.end - found.start
+    if length < period:
+        lengths = f"{span(length.total_seconds())}, is shorter than the period, {span(period.total_seconds())}"
+        raise Failure(f"the history, {lengths}")
+    if length // period > _MOST_TURNS:
+        times = f"{found.start:%Y-%m-%d} to {found.end:%Y-%m-%d}"
+        most = f"at most {_MOST_TURNS} are simulated: choose a part with --from and --to, or a longer --period"
+        raise Failure(f"the history of {times} has {length // period} reconciles; {most}")
 
 
 def _past(args: argparse.Namespace) -> PastLoad:
@@ -286,6 +302,7 @@ def _search(args: argparse.Namespace, settings: Settings) -> int:
         for each in combinations
     ]
     period = manifest.period(args.period, hpa, settings.sync_period)
+    _check_length(found, period)
     past = _past(args)
     goal = Goal(hpa, settings.tunables)
     one = functools.partial(_outcome, found=found, past=past, period=period, tunables=settings.tunables, goal=goal)

@@ -105,7 +105,7 @@ def read_csv(path: Path, unnamed: Sequence[str] = ()) -> LoadHistory:
         rows, first = [[*unnamed], *rows], 1
     heads = [name.strip() for name in rows[0]] if rows else []
     if not heads or heads[0] != "time" or len(set(heads)) != len(heads) or len(heads) < 2:
-        raise HistoryError(f"{path}, line 1: the columns must be time, then others, each once")
+        raise HistoryError(f"{path}, line 1: the columns must be time, then others, each once, with commas between")
     times: list[float] = []
     columns: dict[str, list[float | None]] = {name: [] for name in heads[1:]}
     for number, row in enumerate(rows[1:], start=first):

@@ -7,7 +7,7 @@ does not depend on the count, unless it is said to be shared, or to be the backl
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from hpad.api.hpa import HorizontalPodAutoscaler
@@ -23,6 +23,7 @@ from hpad.api.sample import (
     PodValue,
     Query,
 )
+from hpad.engine.examine import MOST_VALUES
 from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
 from hpad.simulation.backlog import Backlog, Rates
 from hpad.simulation.fleet import Container, Fleet
@@ -71,6 +72,10 @@ class PastModel:
             raise HistoryError(f"the shared {column} is no metric of the HPA; it has {', '.join(self._metrics)}")
         for column in self.backlogs.keys() - self._metrics.keys():
             raise HistoryError(f"the queue {column} is no metric of the HPA; it has {', '.join(self._metrics)}")
+        for time, count in zip(self._history.times, known.get(REPLICAS, ()), strict=False):
+            if count is not None and not 0 <= count <= MOST_VALUES:
+                at = f"{datetime.fromtimestamp(time, UTC):%Y-%m-%dT%H:%M:%SZ}"
+                raise HistoryError(f"the history has {count:g} {REPLICAS} at {at}; 0 to {MOST_VALUES} are simulated")
         for column, metric in self._metrics.items():
             if column in self.backlogs and metric.of_pods:
                 raise HistoryError(f"the queue {column} is a metric of pods; an Object or External metric is needed")

@@ -244,13 +244,33 @@ def test_mistakes(web: str, args: list[str], status: int, error: str, capsys: py
     [
         (["--search", "spec.maxReplicas"], 2, "--search 'spec.maxReplicas': PATH=A,B,… is needed"),
         (["--search", "spec.maxReplica=1,2"], 2, "spec.maxReplica"),
-        (["--from", "2027-01-01T00:00:00Z"], 2, "is in the future"),
+        (["--from", "2999-01-01T00:00:00Z"], 2, "is in the future"),
         (["--from", "1970-01-01T00:59:00Z"], 1, "the history has 1 times in this interval; two or more are needed"),
         (["--set", "spec.maxReplicas=0"], 2, "--set spec.maxReplicas=0"),
+        (["--period", "1h"], 1, "the history, 59m, is shorter than the period, 1h"),
+        (["--period", "1h", "--search", "spec.maxReplicas=4,5"], 1, "the history, 59m, is shorter than the period, 1h"),
     ],
 )
 def test_mistakes_with_a_history(
     web: str, past: str, args: list[str], status: int, error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["backtest", web, "--csv", past, *args]) == status
+    assert error in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("last", "error"),
+    [
+        ("60,20,-3", "the history has -3 replicas at 1970-01-01T00:01:00Z; 0 to 50000 are simulated"),
+        ("60,20,1e9", "the history has 1e+09 replicas at 1970-01-01T00:01:00Z; 0 to 50000 are simulated"),
+        ("99999999999,20,5", "the history of 1970-01-01 to 5138-11-16 has 6666666666 reconciles; at most 2500000 are"),
+    ],
+)
+@pytest.mark.parametrize("more", [(), ("--search", "spec.maxReplicas=4,5")])
+def test_counts_and_times_that_cannot_be(
+    web: str, last: str, more: tuple[str, ...], error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "odd.csv"
+    file.write_text(f"time,queue,replicas\n0,20,5\n{last}\n")
+    assert cli.main(["backtest", web, "--csv", str(file), *more]) == 1
     assert error in capsys.readouterr().err

@@ -53,7 +53,8 @@ def test_a_file_has_columns_and_gaps(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("", "line 1: the columns must be time, then others, each once"),
+        ("", "line 1: the columns must be time, then others, each once, with commas between"),
+        ("time;cpu\n0;1\n60;1\n", "line 1: the columns must be time, then others, each once, with commas between"),
         ("when,cpu\n", "line 1: the columns must be time"),
         ("time,cpu,cpu\n", "line 1: the columns must be time, then others, each once"),
         ("time,cpu\n0,1\n", "has 1 lines of values; two or more are needed"),
