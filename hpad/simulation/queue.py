@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from hpad.simulation.fleet import SimulatedReplica
-from hpad.simulation.load import poisson
+from hpad.simulation.load import LoadError, poisson
 from hpad.simulation.model import Measured, Model, ModelParameters, Scraping
 
 CONSTANT: Final = "constant"
@@ -25,6 +25,8 @@ LOGNORMAL: Final = "lognormal"
 DISTRIBUTIONS: Final = (CONSTANT, EXPONENTIAL, LOGNORMAL)
 _SLOT: Final = 1.0
 """Seconds for which the load is taken as constant."""
+_MOST: Final = 1_000_000
+"""Messages per second: each one is simulated."""
 
 
 class SimulatedQueue(ModelParameters, frozen=True, kw_only=True):
@@ -107,6 +109,8 @@ class QueueModel(Model[SimulatedQueue]):
         uniform = self._chance.random
         while not self._arrivals and self._drawn < end:
             slot, rate = self._drawn, self._load(self._drawn + _SLOT / 2)
+            if rate > _MOST:
+                raise LoadError(f"--load: {rate:g} messages per second; each is simulated, {_MOST} at most")
             if self._parameters.even:
                 self._owed += rate * _SLOT
                 count = int(self._owed)

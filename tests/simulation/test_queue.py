@@ -9,6 +9,7 @@ from support import environment
 from support.simulations import BACKLOG, START, hpa, run, turns
 
 from hpad.simulation import load, model
+from hpad.simulation.load import LoadError
 from hpad.simulation.queue import CONSTANT, LOGNORMAL, QueueModel, SimulatedQueue
 
 
@@ -61,6 +62,12 @@ def test_no_message_is_lost_while_consumers_come_and_go(prefetch: int, seed: int
         assert workload.arrived == workload.done + workload.waiting + workload.held
         assert workload.held <= prefetch * max(turn.done.view.replicas, turn.after) + len(workload._finishing)
     assert workload.done > 10_000
+
+
+def test_more_messages_than_memory_holds_are_refused() -> None:
+    workload = made("constant:1e12", 1)
+    with pytest.raises(LoadError, match=r"^--load: 1e\+12 messages per second; each is simulated, 1000000 at most$"):
+        workload.advance(START + timedelta(seconds=15))
 
 
 def test_a_consumer_that_leaves_finishes_its_message_and_gives_the_others_back() -> None:
