@@ -3,6 +3,7 @@
 import asyncio
 import re
 import ssl
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
 from hpad.lab.servers import ports
 from hpad.lab.servers.prometheus import ABSENT, PrometheusServer
-from hpad_adapters.prometheus import Prometheus
+from hpad_adapters.prometheus import Prometheus, samples
 
 SECRET = "s3cr3t-t0k3n"
 ONE = {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}, "value": [lab.NOW, "1"]}]}}
@@ -207,6 +208,28 @@ async def test_an_error_without_data_is_quoted(server: Stub) -> None:
 async def test_an_answer_of_20_megabytes(server: Stub) -> None:
     server.answers(b" " * (20 << 20))
     assert f"more than max_bytes ({16 << 20})" in (await refusal(server.url)).message
+
+
+@pytest.mark.parametrize(("count", "on_loop"), [(10, True), (20_000, False)])
+async def test_threads_read_an_answer_of_many_series(
+    server: Stub, monkeypatch: pytest.MonkeyPatch, count: int, on_loop: bool
+) -> None:
+    """As for a query that lacks its sum: on the event loop it would delay all HPAs."""
+    rows = [{"metric": {"queue": f"a-name-as-long-as-usual-{n}"}, "value": [lab.NOW, "1"]} for n in range(count)]
+    server.answers({"status": "success", "data": {"resultType": "vector", "result": rows}})
+    found = set()
+    for name in ("series", "sample"):
+        original = getattr(samples, name)
+
+        def recorded(*arguments: Any, original: Any = original) -> Any:
+            found.add(threading.current_thread() is threading.main_thread())
+            return original(*arguments)
+
+        monkeypatch.setattr(samples, name, recorded)
+    (answer,) = await ask(server.url)
+    assert isinstance(answer, ExternalSample)
+    assert answer.values == (1000,) * count
+    assert found == {on_loop}
 
 
 async def test_a_slow_query_fails_only_its_own_metric(server: Stub) -> None:

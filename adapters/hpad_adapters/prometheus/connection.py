@@ -18,6 +18,8 @@ from hpad_adapters.prometheus.settings import PrometheusServer
 
 _LONGEST_TEXT = 300
 _GRACE_SECONDS = 1.0
+_LONG = 1 << 20
+"""Bytes of an answer from which on a thread decodes it: so many take some 20 ms."""
 _MILLISECOND = timedelta(milliseconds=1)
 _MAX_WARNINGS = 100
 MOST_OF_OWN = 1 << 20
@@ -92,6 +94,8 @@ class PrometheusConnection:
                 data = await self._data("query", form, self._settings.method, MOST_OF_OWN if own else 0)
         except TimeoutError:
             raise AdapterError(f"{self.name} did not answer within {self._seconds:g}s") from None
+        if len(data) > _LONG:
+            return await asyncio.to_thread(samples.series, data, self.name)
         return samples.series(data, self.name)
 
     async def series_names(self, selector: str, since: float, until: float) -> list[str]:
