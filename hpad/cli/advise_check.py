@@ -8,13 +8,12 @@ from typing import Any, Final
 import msgspec
 
 from hpad.api import hpa as v2
-from hpad.api.hpa import AUTOSCALER, HorizontalPodAutoscaler, kind_of
-from hpad.api.metadata import AUTOSCALER_KEY, Key
+from hpad.api.hpa import HorizontalPodAutoscaler, kind_of
+from hpad.api.metadata import Key
 from hpad.cli import advise_json, manifest
 from hpad.cli.advise_past import PastSource
 from hpad.cli.output import Failure
 from hpad.engine.render.text import BAD, GOOD, WARN, Line, Span, line, table
-from hpad.manifests import documents
 from hpad.manifests import hpas as loading
 from hpad.manifests.documents import Document
 from hpad.settings import Settings
@@ -36,24 +35,14 @@ class Changes:
     def __init__(self, file: str, args: argparse.Namespace, settings: Settings) -> None:
         self._settings = settings
         self._documents: dict[Key, Document] = {}
-        namespace = args.namespace or loading.DEFAULT_NAMESPACE
-        for document in documents.read_all([file]):
-            if not document.parsed:
-                raise Failure(f"{document.file}: {'; '.join(fault.text for fault in document.faults)}")
-            if loading.is_hpa(document.value):
-                self._add(document, namespace)
+        for each in manifest.loaded([file], settings, args.namespace or loading.DEFAULT_NAMESPACE):
+            document, key = each.document, each.key
+            if key is None or key in self._documents:
+                wrong = f"{key} is there twice" if key else "an HPA has no name"
+                raise Failure(f"{document.file}, line {document.line}: {wrong}")
+            self._documents[key] = document
         if not self._documents:
             raise Failure(f"--check {file}: there is no HPA")
-
-    def _add(self, document: Document, namespace: str) -> None:
-        metadata = document.value.get("metadata")
-        found = metadata if isinstance(metadata, dict) else {}
-        kind = AUTOSCALER_KEY if document.value.get("kind") == AUTOSCALER else ""
-        key = Key(str(found.get("namespace") or namespace), str(found.get("name") or ""), kind)
-        if not key.name or key in self._documents:
-            wrong = f"{key} is there twice" if key.name else "an HPA has no name"
-            raise Failure(f"{document.file}, line {document.line}: {wrong}")
-        self._documents[key] = document
 
     @property
     def keys(self) -> Sequence[Key]:

@@ -19,7 +19,6 @@ from hpad.kube import errors, hpas, paths
 from hpad.kube.auth import kubeconfig
 from hpad.kube.auth.credentials import ConfigError
 from hpad.kube.client import Client
-from hpad.manifests import documents
 from hpad.manifests import hpas as loading
 from hpad.settings import Settings
 from hpad.simulation.advice.assessment import NotAssessed
@@ -81,17 +80,13 @@ def from_files(files: Sequence[str], settings: Settings) -> KnownHpas:
     """Returns the HPAs of files and folders. Raises Failure for a file that cannot be read."""
     found: dict[Key, HorizontalPodAutoscaler] = {}
     unread: list[NotAssessed] = []
-    for document in documents.read_all(files):
-        if not document.parsed:
-            raise Failure(f"{document.file}: {'; '.join(fault.text for fault in document.faults)}")
-        if not loading.is_hpa(document.value):
-            continue
-        loaded = loading.load(document, scale_to_zero=settings.tunables.gates.HPAScaleToZero)
+    for loaded in manifest.loaded(files, settings):
+        file = loaded.document.file
         if loaded.hpa is None or loaded.errors:
             problems = "; ".join(loading.explained(each).text for each in loaded.errors)
-            unread.append(NotAssessed(loaded.key or Key(loaded.namespace, "?"), f"{document.file}: {problems}"))
+            unread.append(NotAssessed(loaded.key or Key(loaded.namespace, "?"), f"{file}: {problems}"))
         elif loaded.hpa.key in found:
-            raise Failure(f"{document.file}: {loaded} is there twice")
+            raise Failure(f"{file}: {loaded} is there twice")
         else:
             found[loaded.hpa.key] = loaded.hpa
     return KnownHpas([_whole(found[key], settings) for key in sorted(found)], unread)

@@ -2,7 +2,7 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -61,21 +61,30 @@ def read_all(
     file: str, name: str | None, changes: Sequence[str], given: settings.Settings
 ) -> list[HorizontalPodAutoscaler]:
     """Returns the HPAs of a manifest as `read`, at least one; those that are called `name`, if it is given."""
-    zero = given.tunables.gates.HPAScaleToZero
-    read = list(documents.read_all([file]))
-    if broken := [fault.text for document in read if not document.parsed for fault in document.faults]:
-        raise Failure(f"{file}: {'; '.join(broken)}")
-    found = [hpas.load(document, scale_to_zero=zero) for document in read if hpas.is_hpa(document.value)]
+    found = list(loaded([file], given))
     if name is not None:
         found = [each for each in found if name in (each.name, f"{each.namespace}/{each.name}", str(each.key))]
     if not found:
         raise Failure(f"{file}: there is no HPA{'' if name is None else f' {shown(name)}'}")
     if errors := [hpas.explained(error).text for each in found for error in each.errors]:
         raise Failure(f"{file}: {'; '.join(errors)}")
-    loaded = [each.hpa for each in found if each.hpa is not None]
-    if twice := [str(key) for key, count in Counter(each.key for each in loaded).items() if count > 1]:
+    valid = [each.hpa for each in found if each.hpa is not None]
+    if twice := [str(key) for key, count in Counter(each.key for each in valid).items() if count > 1]:
         raise Failure(f"{file}: there is more than one HPA {twice[0]}")
-    return [changed(configured(each, given), changes, scale_to_zero=zero) for each in loaded]
+    zero = given.tunables.gates.HPAScaleToZero
+    return [changed(configured(each, given), changes, scale_to_zero=zero) for each in valid]
+
+
+def loaded(
+    files: Sequence[str], given: settings.Settings, namespace: str = hpas.DEFAULT_NAMESPACE
+) -> Iterator[hpas.Loaded]:
+    """Yields the HPAs of files and folders, also those with errors. Raises Failure for a document that is no YAML."""
+    for document in documents.read_all(files):
+        if not document.parsed:
+            raise Failure(f"{document.file}: {'; '.join(fault.text for fault in document.faults)}")
+        if hpas.is_hpa(document.value):
+            zero = given.tunables.gates.HPAScaleToZero
+            yield hpas.load(document, namespace=namespace, scale_to_zero=zero)
 
 
 def names(hpa: HorizontalPodAutoscaler) -> tuple[str, str, str]:
