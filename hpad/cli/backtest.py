@@ -369,13 +369,12 @@ def _as_lines(report: BacktestReport) -> Iterator[Line]:
     for note in report.notes:
         yield labelled("Note", Span(note, WARN), width=_WIDTH)
     width = min(output.width() or 100, 120)
-    scale = output.scale_of_counts(result.outcome.highest for result in results)
+    tops = output.tops_of_counts(result.outcome.highest for result in results)
     for result in results:
         yield BLANK
         yield line(Span(f"Replicas, {result.name}", QUIET))
         milli = [(at, count * 1000) for at, count in result.curve]
-        values = output.at_equal_intervals(milli, first, last, output.columns_of(width))
-        yield from (line(row) for row in output.graph(values, first, last, width, scale))
+        yield from map(line, output.graph(milli, first, last, width, tops))
     for result in results:
         yield BLANK
         yield from _rescales(result)

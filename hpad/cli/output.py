@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import pairwise
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TextIO, cast
+from typing import Any, Final, TextIO, cast
 
 from hpad.api import amounts
 from hpad.api.text import harmless_lines
@@ -135,62 +135,47 @@ _TICK: Final = 16
 _ONE_DAY: Final = timedelta(days=1)
 
 
-class GraphScale(NamedTuple):
-    """The values, in thousandths, at the bottom of a graph and at the top of each row above it."""
-
-    low: int
-    tops: Sequence[int]
-
-
-def scale_of(values: Iterable[int | None]) -> GraphScale:
-    """Returns the scale from the lowest to the highest value, and zero."""
-    known = [value for value in values if value is not None]
-    low, high = min(0, *known), max(0, *known)
-    size = (high - low) or 1000
-    return GraphScale(low, [low + size * (row + 1) // ROWS for row in range(ROWS)])
+def tops_of(values: Iterable[int]) -> list[int]:
+    """Returns the values, in thousandths, at the top of each row of a graph from zero to the highest value."""
+    most = max(values, default=0) or 1000
+    return [most * (row + 1) // ROWS for row in range(ROWS)]
 
 
-def scale_of_counts(counts: Iterable[int]) -> GraphScale:
-    """Returns a scale for replica counts, whose rows end at whole numbers."""
+def tops_of_counts(counts: Iterable[int]) -> list[int]:
+    """Returns the same for replica counts, with whole numbers."""
     most = max(1, *counts)
     a_row = math.ceil(most / ROWS)
-    return GraphScale(0, [1000 * a_row * (row + 1) for row in range(math.ceil(most / a_row))])
+    return [1000 * a_row * (row + 1) for row in range(math.ceil(most / a_row))]
 
 
 def graph(
-    values: Sequence[int | None], begin: datetime, end: datetime, width: int, scale: GraphScale | None = None
+    curve: Sequence[tuple[datetime, int]], begin: datetime, end: datetime, width: int, tops: Sequence[int]
 ) -> list[str]:
-    """Returns a graph of block characters, at most `width` columns wide, of `values` in thousandths at equal intervals.
+    """Returns a graph of block characters, at most `width` columns wide; empty for an empty curve.
 
-    A column shows the highest value of its slice of time, a dot if there is none: missing is not zero. Graphs that are
-    compared have one `scale` (default: that of the values). Empty if there is no value at all.
+    The values of the curve, in thousandths, hold until the next time. A column shows the highest one of its slice of
+    time, a dot if there is none: missing is not zero. `tops` are the values at the top of each row, ascending.
     """
-    if all(value is None for value in values):
+    if not curve:
         return []
-    columns = _columns(values, columns_of(width))
-    low, tops = scale or scale_of(values)
+    columns = _at_equal_intervals(curve, begin, end, max(_TICK, width - MARGIN - 1))
     lines = []
     for row in reversed(range(len(tops))):
-        cells = "".join(_cell(value, low, (tops[-1] - low) / len(tops), row) for value in columns)
+        cells = "".join(_cell(value, tops[-1] / len(tops), row) for value in columns)
         lines.append(f"{amounts.rounded(tops[row]):>{MARGIN - 2}} ┤{cells.rstrip()}")
     return [*lines, *_axis(len(columns), begin, end)]
 
 
-def columns_of(width: int) -> int:
-    """Returns the largest number of values that a graph of this width shows one by one."""
-    return max(_TICK, width - MARGIN - 1)
-
-
-def at_equal_intervals(
+def _at_equal_intervals(
     curve: Sequence[tuple[datetime, int]], begin: datetime, end: datetime, count: int
 ) -> list[int | None]:
-    """Returns the highest count in each of `count` slices of time, of a curve whose counts hold until the next time.
+    """Returns the highest value in each of `count` slices of time.
 
-    The last count holds for an average interval. None before that and after it.
+    The last value holds for an average interval, and a single one to the end. None before that and after it.
     """
     found: list[int | None] = []
     slices = [begin + (end - begin) * number / count for number in range(count + 1)]
-    ends = curve[-1][0] + (curve[-1][0] - curve[0][0]) / max(1, len(curve) - 1)
+    ends = curve[-1][0] + (curve[-1][0] - curve[0][0]) / (len(curve) - 1) if len(curve) > 1 else end
     place = 0
     for start, until in pairwise(slices):
         after = bisect_left(curve, until, place, key=itemgetter(0)) if until < end else len(curve)
@@ -200,22 +185,11 @@ def at_equal_intervals(
     return found
 
 
-def _columns(values: Sequence[int | None], most: int) -> list[int | None]:
-    """Returns one value per column: the highest of a slice, or repeated values if there are fewer than columns."""
-    count = most if len(values) > most else len(values) * (most // len(values))
-    found: list[int | None] = []
-    for column in range(count):
-        first = column * len(values) // count
-        within = values[first : max(first + 1, (column + 1) * len(values) // count)]
-        found.append(max((value for value in within if value is not None), default=None))
-    return found
-
-
-def _cell(value: int | None, low: int, a_row: float, row: int) -> str:
-    """Returns one cell of a column; the lowest value is a line in the bottom row, a missing value a dot there."""
+def _cell(value: int | None, a_row: float, row: int) -> str:
+    """Returns one cell of a column; zero is a line in the bottom row, a missing value a dot there."""
     if value is None:
         return GAP if row == 0 else " "
-    eighths = round((value - low) * 8 / a_row) - row * 8
+    eighths = round(value * 8 / a_row) - row * 8
     return EIGHTHS[min(8, max(1 if row == 0 else 0, eighths))]
 
 

@@ -125,13 +125,16 @@ def _model(found: SimulatedHpa, of: Callable[[tuple[str, str]], bool]) -> Iterat
 
 def _graphs(found: SimulatedHpa, start: datetime, width: int, of: str) -> Iterator[Line]:
     end = start + timedelta(seconds=found.outcome.seconds)
-    counts = [turn.desired * 1000 for turn in found.turns]
+    times = [start + timedelta(seconds=turn.seconds) for turn in found.turns]
+    counts = [turn.desired for turn in found.turns]
     loads = [round(turn.load * 1000) for turn in found.turns]
-    whole = output.scale_of_counts(turn.desired for turn in found.turns)
-    for title, values, scale in ((f"Replicas{of}", counts, whole), (f"Load{of}, units per second", loads, None)):
+    for title, values, tops in (
+        (f"Replicas{of}", [count * 1000 for count in counts], output.tops_of_counts(counts)),
+        (f"Load{of}, units per second", loads, output.tops_of(loads)),
+    ):
         yield BLANK
         yield line(Span(title, QUIET))
-        yield from (line(row) for row in output.graph(values, start, end, width, scale))
+        yield from map(line, output.graph([*zip(times, values, strict=True)], start, end, width, tops))
 
 
 def _decisions(hpas: Sequence[SimulatedHpa], *, explain: bool) -> Iterator[Line]:

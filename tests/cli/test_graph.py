@@ -1,6 +1,7 @@
 """Graphs in the terminal: whole numbers for counts, and one scale for what is compared."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -28,8 +29,7 @@ TOP = re.compile(r"^ *(\S+) ┤", re.MULTILINE)
 
 @pytest.mark.parametrize("most", [*range(1, 40), 99, 1000, 12345])
 def test_rows_of_a_count_end_at_whole_numbers_and_hold_the_highest(most: int) -> None:
-    low, tops = output.scale_of_counts([1, most])
-    assert low == 0
+    tops = output.tops_of_counts([1, most])
     assert all(top % 1000 == 0 for top in tops)
     assert len({later - earlier for earlier, later in pairwise([0, *tops])}) == 1
     assert tops[-1] >= most * 1000
@@ -37,23 +37,36 @@ def test_rows_of_a_count_end_at_whole_numbers_and_hold_the_highest(most: int) ->
     assert most * 1000 > tops[-1] - tops[0], "the top row is used"
 
 
+def drawn(values: Sequence[int], width: int = 26, span: timedelta = HOUR) -> list[str]:
+    """Returns the graph of values at equal intervals."""
+    curve = [(BEGIN + span * place / len(values), value) for place, value in enumerate(values)]
+    return output.graph(curve, BEGIN, BEGIN + span, width, output.tops_of(values))
+
+
+def cells(curve: Sequence[tuple[datetime, int]]) -> list[str]:
+    """Returns the cells of the bottom row and of the top row, in sixteen columns of an hour, with a top of 8."""
+    top, *_, bottom, _, _ = output.graph(curve, BEGIN, BEGIN + HOUR, 26, output.tops_of([8000]))
+    return [line.partition(" ┤")[2].ljust(16) for line in (bottom, top)]
+
+
 def test_a_count_is_as_high_as_its_row() -> None:
-    scale = output.scale_of_counts([3])
-    lines = output.graph([1000, 2000, 3000], BEGIN, BEGIN + HOUR, 26, scale)
+    curve = [(BEGIN + HOUR * place / 4, count * 1000) for place, count in enumerate((1, 2, 3, 3))]
+    lines = output.graph(curve, BEGIN, BEGIN + HOUR, 26, output.tops_of_counts([3]))
     assert [line.rstrip() for line in lines[:3]] == [
-        "       3 ┤          █████",
-        "       2 ┤     ██████████",
-        "       1 ┤███████████████",
+        "       3 ┤        ████████",
+        "       2 ┤    ████████████",
+        "       1 ┤████████████████",
     ]
 
 
 def test_curves_with_other_times_are_drawn_on_one_time_axis() -> None:
+    """A column is of 3:45 minutes. A value holds until the next one, the last one for an average interval."""
     minute = timedelta(minutes=1)
-    rare = [(BEGIN + 20 * minute, 2), (BEGIN + 40 * minute, 6)]
-    assert output.at_equal_intervals(rare, BEGIN, BEGIN + HOUR, 6) == [None, None, 2, 2, 6, 6]
-    dense = [(BEGIN + number * minute, 9 if number == 25 else 1) for number in range(60)]
-    assert output.at_equal_intervals(dense, BEGIN, BEGIN + HOUR, 6) == [1, 1, 9, 1, 1, 1], "no peak is lost"
-    assert output.at_equal_intervals(dense[:31], BEGIN, BEGIN + HOUR, 6) == [1, 1, 9, 1, None, None], "nor is it held"
+    rare = [(BEGIN + 15 * minute, 1000), (BEGIN + 30 * minute, 8000)]
+    assert cells(rare) == ["····████████····", "        ████    "]
+    dense = [(BEGIN + number * minute, 8000 if number == 25 else 1000) for number in range(60)]
+    assert cells(dense) == ["█" * 16, "      █".ljust(16)], "no peak is lost"
+    assert cells(dense[:30]) == ["████████········", "      █".ljust(16)], "nor is it held"
 
 
 @pytest.fixture
@@ -83,43 +96,28 @@ def test_a_simulation_has_whole_counts(tmp_path: Path, capsys: pytest.CaptureFix
     assert all(each.isdigit() for each in tops)
 
 
-def drawn(*values: int | None, width: int = 26, span: timedelta = timedelta(hours=1)) -> list[str]:
-    return output.graph(values, BEGIN, BEGIN + span, width)
-
-
 def test_a_missing_value_is_drawn_differently_from_zero() -> None:
-    lines = drawn(0, None, 8000)
-    assert lines[0] == "       8 ┤          █████"
-    assert lines[7] == "       1 ┤▁▁▁▁▁·····█████"
-
-
-def test_negative_values() -> None:
-    lines = drawn(-4000, 0, 4000)
-    assert [line.split(" ┤")[0].strip() for line in lines[:8]] == ["4", "3", "2", "1", "0", "-1", "-2", "-3"]
-    assert lines[7] == "      -3 ┤▁▁▁▁▁██████████"
-    assert lines[3] == "       1 ┤          █████"
+    assert cells([(BEGIN + HOUR / 2, 0)]) == ["········▁▁▁▁▁▁▁▁", " " * 16]
 
 
 def test_many_values_show_the_highest_of_each_column() -> None:
     values = [1000] * 1600
     values[805] = 9000
-    lines = drawn(*values)
+    lines = drawn(values, width=40)
     assert lines[0].count("█") == 1
-    assert max(map(len, lines)) <= 26
+    assert max(map(len, lines)) <= 40
 
 
-@pytest.mark.parametrize("values", [(0,), (0, 0, 0), (5, 5), (None, 7)])
-def test_constant_values_can_be_drawn(values: tuple[int | None, ...]) -> None:
-    assert len(drawn(*values)) == output.ROWS + 2
-
-
-def test_without_any_value_the_graph_is_empty() -> None:
-    assert drawn(None, None) == []
+@pytest.mark.parametrize("values", [(0,), (0, 0, 0), (5, 5)])
+def test_constant_values_can_be_drawn(values: tuple[int, ...]) -> None:
+    lines = drawn(values)
+    assert len(lines) == output.ROWS + 2
+    assert output.GAP not in lines[-3]
 
 
 def test_the_axis_shows_times() -> None:
-    lines = drawn(*range(0, 60_000, 1000), width=80)
+    lines = drawn(range(0, 60_000, 1000), width=80)
     assert lines[-1].split()[0] == "12:00"
     assert lines[-1].split()[-1] == "13:00"
-    days = drawn(*range(0, 60_000, 1000), width=80, span=timedelta(days=3))
+    days = drawn(range(0, 60_000, 1000), width=80, span=timedelta(days=3))
     assert days[-1].split()[:2] == ["01-01", "12:00"]
