@@ -48,7 +48,9 @@ def test_a_task_that_does_not_tell_is_an_error(headers: dict[str, object], error
     assert caught.value.blame == "spec"
 
 
-@pytest.mark.parametrize("task", ["", "text", "[]", "5", '{"headers": 5}'])
+@pytest.mark.parametrize(
+    "task", ["", "text", "[]", "5", '{"headers": 5}', "[" * 9_999], ids=["empty", "text", "list", "number", "5", "deep"]
+)
 def test_what_is_no_message_of_celery_is_an_error(task: str) -> None:
     with pytest.raises(AdapterError, match="the oldest task of the list 'mail' is no message of Celery"):
         age_of("mail", task, NOW)

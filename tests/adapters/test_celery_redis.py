@@ -422,7 +422,7 @@ async def test_empty_replies_are_no_zero(replies: bytes, error: str) -> None:
 async def test_keys_of_another_type_and_foreign_entries_are_errors(shops: Shops, server: Server) -> None:
     server.cli("-n", "1", "set", "celery", "text")
     server.cli("-n", "1", "rpush", "mail", "task")
-    server.cli("-n", "1", "hset", "unacked", "tag", "not of Celery")
+    server.cli("-n", "1", "hset", "unacked", "tag", "not of Celery", "deep", "[" * 9_999)
     server.cli("-n", "1", "set", "_kombu.binding.reports", "text")
     wrong, foreign, unbound = await shops().ask(
         (TASKS, "queue=celery"), (FETCHED, "queue=mail"), (TASKS, "queue=reports")

@@ -70,6 +70,13 @@ def test_a_malformed_answer_names_its_worker_and_spoils_no_other(command: str, s
     assert fault in found.faults["worker@pod-1"]
 
 
+@pytest.mark.parametrize("body", [b"[]", b"{", b'{"worker@pod-1": ' + b"[" * 9_999], ids=["list", "cut", "deep"])
+def test_what_is_no_answer_is_a_fault(body: bytes) -> None:
+    found = Gathered()
+    found.add("active", body, plain=True)
+    assert found.faults == {"": "an answer of a worker is no JSON object"}
+
+
 def test_pickle_is_not_read() -> None:
     found = Gathered()
     found.add("active", b"\x80\x04cos\nsystem\n", plain=False)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample, or_error, shown
+from hpad.adapter_http import UNDECODABLE
 from hpad_adapters.ages import age
 from hpad_adapters.celery.measuring import GoalsOverRedis, goal_of
 from hpad_adapters.celery.redis_keys import Bindings, Fetched, Replies, read_fetched
@@ -281,7 +282,7 @@ def age_of(key: str, reply: Reply, now: datetime) -> float:
         raise AdapterError(f"{_task(key)} has {reply} bytes, and at most {_LONGEST_MESSAGE} are read", "spec")
     try:
         found = _DECODER.decode(str(reply))
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         raise AdapterError(f"{_task(key)} is no message of Celery", "spec") from None
     headers = msgspec.structs.astuple(found.headers)
     stamp = next((each for each in (found.properties.timestamp, *headers) if each is not None), None)

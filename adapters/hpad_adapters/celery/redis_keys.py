@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from hpad.adapter import AdapterError, shown
+from hpad.adapter_http import UNDECODABLE
 from hpad_adapters.celery.settings import RedisBroker
 from hpad_adapters.redis_servers import AnyRedis, RedisRequest, Reply, ReplyError
 from hpad_adapters.selection import or_raise
@@ -243,7 +244,7 @@ def _source(entry: str) -> Source | None:
     try:
         _, exchange, key, *_ = _LIST.decode(entry)
         return _NAME.decode(exchange) or "", _NAME.decode(key) or ""
-    except (msgspec.MsgspecError, ValueError):
+    except (*UNDECODABLE, ValueError):  # a list of fewer than three
         return None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from hpad.adapter import shown
+from hpad.adapter_http import UNDECODABLE
 from hpad_adapters.celery.workers import HeldTask, WorkerReport
 
 COMMANDS = ("scheduled", "reserved", "active", "stats", "active_queues")
@@ -88,14 +89,14 @@ class Gathered:
             return
         try:
             named = _NAMED.decode(body)
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             self.faults.setdefault("", "an answer of a worker is no JSON object")
             return
         for name, said in named.items():
             try:
                 found = _DECODERS[command].decode(said)
                 self._said.setdefault(name, {}).setdefault(command, []).append(found)
-            except msgspec.MsgspecError as error:
+            except UNDECODABLE as error:
                 text = bytes(said)[:80].decode("utf-8", "replace")
                 self.faults.setdefault(name, f"{shown(name)} answers to {command} with {shown(text)}: {error}")
 
