@@ -47,8 +47,9 @@ class DelayingQueue:
         self._arrivals = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._idle_workers: deque[asyncio.Future[None]] = deque()
         self._closed = False
+        self._news = asyncio.Event()
+        """A key was queued, or the queue was closed."""
         self._drained = asyncio.Event()
 
     def __len__(self) -> int:
@@ -89,7 +90,8 @@ class DelayingQueue:
         while not self._turns:
             if self._closed:
                 raise ShutDown
-            await self._wait()
+            self._news.clear()
+            await self._news.wait()
 
     def take(self) -> Key:
         """Takes the next key; the caller must pass it to `done`. Raises IndexError if none is queued."""
@@ -122,9 +124,7 @@ class DelayingQueue:
         self._heap.clear()
         if self._timer is not None:
             self._timer.cancel()
-        for worker in self._idle_workers:
-            if not worker.done():
-                worker.set_result(None)
+        self._news.set()
         self._note_if_drained()
 
     async def drained(self) -> None:
@@ -144,7 +144,7 @@ class DelayingQueue:
     def _enqueue(self, key: Key) -> None:
         self._turns.append(key)
         self._series.depth(len(self._turns))
-        self._wake_one()
+        self._news.set()
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sets the timer to the first deadline, unless it is set to an earlier time."""
@@ -171,26 +171,6 @@ class DelayingQueue:
         if len(self._heap) > 2 * len(self._deadlines) + _FEW:
             self._heap = [entry for entry in self._heap if self._deadlines.get(entry[2]) == entry[0]]
             heapq.heapify(self._heap)
-
-    async def _wait(self) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        self._idle_workers.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and self._turns:
-                self._wake_one()  # this worker was woken for a key and is cancelled: another must take the key
-            raise
-        finally:
-            if turn in self._idle_workers:
-                self._idle_workers.remove(turn)
-
-    def _wake_one(self) -> None:
-        while self._idle_workers:
-            worker = self._idle_workers.popleft()
-            if not worker.done():
-                worker.set_result(None)
-                return
 
     def _note_if_drained(self) -> None:
         if self._closed and not self._turns and not self._processing:
