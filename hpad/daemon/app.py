@@ -286,7 +286,8 @@ class App:
             # Started before the store, so that the Lease is released after the last state was saved.
             ordered.append(background("election", functools.partial(made.coordinator.run, self._controller_started)))
         # The last events are written after the last state, and before the Lease is released: then none may be.
-        ordered.append(Component("events", stop=self._flush_events))
+        flush = functools.partial(made.cluster.event_recorder.flush, FLUSH_SECONDS)
+        ordered.append(Component("events", stop=flush))
         # What the last reconciles tell is sent before anything else stops.
         ordered.append(Component("messages", start=made.notices.start, stop=made.notices.stop))
         if isinstance(made.store, persistent.PersistentStore):
@@ -346,13 +347,6 @@ class App:
         if self.components.takeover is not None:
             self.components.takeover.stop()
         await self.components.controller.stop(DRAIN_SECONDS)
-
-    async def _flush_events(self) -> None:
-        try:
-            async with asyncio.timeout(FLUSH_SECONDS):
-                await self.components.cluster.event_recorder.flush()
-        except TimeoutError:
-            self._log.warning("some events were not written")
 
     def _follow_version(self, version: tuple[int, int]) -> None:
         """Applies defaults of feature gates that depend on the version of the API server."""

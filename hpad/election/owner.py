@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
-import structlog
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
@@ -130,7 +129,6 @@ class Coordinator:
         self._api = api
         self._election = election
         self._events = events.EventRecorder(api, component=election.name)
-        self._log = structlog.get_logger("hpad.election")
         self._elector = lease.Elector(api, election, identity=identity, recorder=self._events)
         self.owner = Leader(self._elector, election, telemetry, clock)
 
@@ -171,12 +169,5 @@ class Coordinator:
                 await controller_started.wait()
                 await self.owner.run()
             finally:
-                await self._flush()
+                await self._events.flush(_FLUSH_SECONDS)
                 writing.cancel()
-
-    async def _flush(self) -> None:
-        try:
-            async with asyncio.timeout(_FLUSH_SECONDS):
-                await self._events.flush()
-        except TimeoutError:
-            self._log.warning("some events were not written")

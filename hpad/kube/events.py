@@ -189,7 +189,7 @@ class EventRecorder:
         self._component = component
         self._aggregator = EventAggregator()
         self._queue: asyncio.Queue[_Queued] = asyncio.Queue(_QUEUED)
-        log = structlog.get_logger("hpad.kube", component=component)
+        self._log = log = structlog.get_logger("hpad.kube", component=component)
         full = "too many events wait for the API server: new ones are dropped"
         self._full = Episode(log, self._clock, full, "new events are accepted again")
         self._refused = Episodes(log, self._clock, "event refused", "events are written again", most=_NAMESPACES)
@@ -211,9 +211,13 @@ class EventRecorder:
             self.dropped += 1
             self._full.occurred(waiting=_QUEUED)
 
-    async def flush(self) -> None:
-        """Waits until every queued event was written or dropped."""
-        await self._queue.join()
+    async def flush(self, seconds: float) -> None:
+        """Waits until every queued event was written or dropped, for so many seconds at most."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._queue.join()
+        except TimeoutError:
+            self._log.warning("some events were not written")
 
     async def run(self) -> None:
         """Writes queued events in order until cancelled."""

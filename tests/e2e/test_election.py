@@ -20,6 +20,7 @@ from hpad import settings
 from hpad.api.metadata import Key
 from hpad.daemon import app
 from hpad.kube.client import Client
+from hpad.kube.events import EventRecorder
 from hpad.settings.model import Election
 
 QUICK = Election(
@@ -114,19 +115,19 @@ async def test_the_last_event_is_written_before_the_lease_is_released(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopping = asyncio.Event()
-    request, flush = Client.request, app.App._flush_events
+    request, flush = Client.request, EventRecorder.flush
 
     async def held(self: Client, method: str, path: str, **options: Any) -> bytes:
         if path.endswith("default/events"):
             await stopping.wait()
         return await request(self, method, path, **options)
 
-    async def flushed(self: app.App) -> None:
+    async def flushed(self: EventRecorder, seconds: float) -> None:
         stopping.set()
-        await flush(self)
+        await flush(self, seconds)
 
     monkeypatch.setattr(Client, "request", held)
-    monkeypatch.setattr(app.App, "_flush_events", flushed)
+    monkeypatch.setattr(EventRecorder, "flush", flushed)
     world.workload("Deployment", "web", 15)
     world.hpa("web")
     leader = await world.hpad(election=QUICK)

@@ -34,7 +34,7 @@ async def standing(cluster: Cluster, name: str, election: Election) -> AsyncIter
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-            await events.flush()
+            await events.flush(60)
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
 

@@ -116,7 +116,7 @@ async def recorded(client: Client, candidate: Candidate) -> None:
     events.record(permit.hpa, Event("Normal", "SuccessfulRescale", "New size: 4"), permit.require_leading)
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(events.run())
-        await events.flush()
+        await events.flush(60)
         writing.cancel()
     assert events.dropped == 1
 

@@ -40,7 +40,7 @@ def shape(value):
 async def test_an_event_has_the_shape_of_the_original(script, recorder, recorded):
     script.on("POST", PATH, says({}, 201))
     recorder.record(WEB, RESCALE)
-    await recorder.flush()
+    await recorder.flush(60)
     (sent,) = map(json.loads, script.bodies)
     real = recorded("client_go/create_events_201_SuccessfulRescale")["request"]["body"]
     assert shape(sent) == shape(real)
@@ -56,11 +56,11 @@ async def test_an_event_has_the_shape_of_the_original(script, recorder, recorded
 async def test_a_repeated_event_is_a_count(script, recorder, recorded):
     script.on("POST", PATH, says({}, 201))
     recorder.record(WEB, RESCALE)
-    await recorder.flush()
+    await recorder.flush(60)
     name = json.loads(script.bodies[0])["metadata"]["name"]
     script.on("PATCH", f"{PATH}/{name}", says({}))
     recorder.record(WEB, RESCALE)
-    await recorder.flush()
+    await recorder.flush(60)
     real = recorded("client_go/patch_events_200_count")["request"]["body"]
     assert shape(json.loads(script.bodies[1])) == shape(real)
     assert json.loads(script.bodies[1])["count"] == 2
@@ -70,7 +70,7 @@ async def test_a_repeated_event_that_has_expired_is_created_again(script, record
     script.on("POST", PATH, says({}, 201))
     recorder.record(WEB, RESCALE)
     recorder.record(WEB, RESCALE)
-    await recorder.flush()
+    await recorder.flush(60)
     assert [method for method, _, _ in script.asked] == ["POST", "PATCH", "POST"]
     assert json.loads(script.bodies[2])["count"] == 2
 
@@ -83,7 +83,7 @@ async def test_the_counts_of_an_object_that_was_created_again_start_at_one(scrip
         hpa = HorizontalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="fix", uid=uid))
         cluster.hpas.put(DecodedObject(hpa.key, uid, hpa))
         cluster.event_recorder.record(hpa, RESCALE)
-        await cluster.event_recorder.flush()
+        await cluster.event_recorder.flush(60)
     assert [json.loads(body)["count"] for body in script.bodies] == [1, 1]
 
 
@@ -91,7 +91,7 @@ async def test_a_refused_event_is_dropped(script, recorder):
     script.on("POST", PATH, says(failure(403, "Forbidden", "no"), 403), says({}, 201))
     recorder.record(WEB, RESCALE)
     recorder.record(WEB, Event("Warning", "FailedGetScale", "boom"))
-    await recorder.flush()
+    await recorder.flush(60)
     assert recorder.dropped == 1
     assert [json.loads(body)["reason"] for body in script.bodies] == ["SuccessfulRescale", "FailedGetScale"]
 
@@ -100,7 +100,7 @@ async def test_an_event_that_json_cannot_express_is_dropped(script, recorder):
     script.on("POST", PATH, says({}, 201))
     recorder.record(WEB, Event("Warning", "FailedGetScale", "half a letter: \ud83d"))
     recorder.record(WEB, RESCALE)
-    await asyncio.wait_for(recorder.flush(), 60)
+    await asyncio.wait_for(recorder.flush(60), 60)
     assert recorder.dropped == 1
     assert [json.loads(body)["reason"] for body in script.bodies] == ["SuccessfulRescale"]
 
@@ -108,7 +108,7 @@ async def test_an_event_that_json_cannot_express_is_dropped(script, recorder):
 async def test_an_event_is_sent_again_if_the_server_does_not_answer(script, recorder, clock):
     script.on("POST", PATH, resets, resets, says({}, 201))
     recorder.record(WEB, RESCALE)
-    await recorder.flush()
+    await recorder.flush(60)
     assert (recorder.dropped, clock.slept) == (0, [10, 10])
 
 
@@ -117,7 +117,7 @@ async def test_an_event_is_not_sent_again_after_any_answer(script, recorder, clo
     script.on("POST", PATH, says(b"busy", 503), says({}, 201))
     recorder.record(WEB, RESCALE)
     recorder.record(WEB, Event("Warning", "FailedGetScale", "boom"))
-    await recorder.flush()
+    await recorder.flush(60)
     assert (recorder.dropped, clock.slept) == (1, [])
     assert len(script.bodies) == 2
 
@@ -126,7 +126,7 @@ async def test_a_combined_event_names_no_reporting_component(script, recorder):
     script.on("POST", PATH, says({}, 201))
     for size in range(10):
         recorder.record(WEB, Event("Normal", "SuccessfulRescale", f"New size: {size}"))
-    await recorder.flush()
+    await recorder.flush(60)
     written = [json.loads(body) for body in script.bodies]
     assert [each["reportingComponent"] for each in written] == ["horizontal-pod-autoscaler"] * 9 + [""]
     assert written[-1]["source"] == {"component": "horizontal-pod-autoscaler"}
@@ -141,12 +141,12 @@ async def test_equal_rescales_are_counted_whatever_their_details(script, recorde
     """Kubernetes counts them as one event. That event gets the newest detail."""
     script.on("POST", PATH, says({}, 201))
     recorder.record(WEB, explained(4, "from 3: cpu above target (61% / 50%)"))
-    await recorder.flush()
+    await recorder.flush(60)
     name = json.loads(script.bodies[0])["metadata"]["name"]
     script.on("PATCH", f"{PATH}/{name}", says({}))
     recorder.record(WEB, explained(4, "from 2: cpu above target (99% / 50%)"))
     recorder.record(WEB, explained(4, ""))
-    await recorder.flush()
+    await recorder.flush(60)
     created, second, third = map(json.loads, script.bodies)
     text = "New size: 4; reason: cpu above target"
     assert (created["message"], created["count"]) == (f"{text}; from 3: cpu above target (61% / 50%)", 1)
@@ -161,7 +161,7 @@ async def test_details_do_not_make_events_similar_or_different(script, recorder)
             recorder.record(WEB, explained(size, f"from {turn}: cpu above target ({size}{turn}% / 50%)"))
     recorder.record(WEB, explained(9, "from 8: cpu above target (90% / 50%)"))
     script.on("POST", PATH, says({}, 201))
-    await recorder.flush()
+    await recorder.flush(60)
     requests = zip(script.asked, script.bodies, strict=True)
     created = [json.loads(body) for (method, _, _), body in requests if method == "POST"]
     assert len({each["metadata"]["name"] for each in created}) == 10
@@ -174,7 +174,7 @@ async def test_a_combined_event_with_its_detail_fits_into_the_limit(script, reco
     script.on("POST", PATH, says({}, 201))
     for size in range(10):
         recorder.record(WEB, explained(size, "word " * 400))
-    await recorder.flush()
+    await recorder.flush(60)
     lengths = [len(json.loads(body)["message"].encode()) for body in script.bodies]
     assert max(lengths) <= 1024
     assert min(lengths) > 1015
@@ -203,13 +203,13 @@ async def test_the_newest_events_are_dropped_if_the_queue_is_full(script, record
     for number in range(1_003):
         recorder.record(about(f"h{number}"), RESCALE)
     answering.set()
-    await asyncio.wait_for(recorder.flush(), 120)
+    await asyncio.wait_for(recorder.flush(60), 120)
     written = [json.loads(body)["involvedObject"]["name"] for body in script.bodies]
     once = list(dict.fromkeys(written))  # one may have been sent again if the machine was paused
     assert once == ["first", *(f"h{number}" for number in range(1_000))]
     assert recorder.dropped == 3
     recorder.record(about("afterwards"), RESCALE)
-    await recorder.flush()
+    await recorder.flush(60)
     assert (json.loads(script.bodies[-1])["involvedObject"]["name"], recorder.dropped) == ("afterwards", 3)
 
 
@@ -234,7 +234,7 @@ async def test_a_full_queue_is_logged_once_in_an_outage(script, recorder):
         dropped = recorder.dropped
         for _ in range(2_000):
             answering.release()
-        await asyncio.wait_for(recorder.flush(), 120)
+        await asyncio.wait_for(recorder.flush(60), 120)
     assert dropped > 100
     lines = [(line["event"], line.get("times")) for line in logged]
     assert lines == [
@@ -248,7 +248,7 @@ async def test_refused_events_are_logged_once(script, recorder):
     with structlog.testing.capture_logs() as logged:
         for number in range(22):
             recorder.record(about(f"h{number}"), RESCALE)
-        await recorder.flush()
+        await recorder.flush(60)
     assert [line["event"] for line in logged] == ["event refused", "events are written again"]
 
 
@@ -260,7 +260,7 @@ async def test_refused_events_are_logged_for_each_namespace(script, recorder):
         for number in range(20):
             recorder.record(about(f"h{number}"), RESCALE)
             recorder.record(msgspec.structs.replace(about(f"h{number}"), metadata=elsewhere(f"h{number}")), RESCALE)
-        await recorder.flush()
+        await recorder.flush(60)
     assert [(line["event"], line["namespace"]) for line in logged] == [
         ("event refused", "fix"),
         ("event refused", "other"),

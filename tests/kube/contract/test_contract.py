@@ -226,7 +226,7 @@ async def test_events_are_counted_and_combined(api, cluster):
         cluster.event_recorder.record(stored, Event("Warning", "FailedGetScale", "boom"))
     for size in range(13, 0, -1):
         cluster.event_recorder.record(stored, Event("Normal", "SuccessfulRescale", f"New size: {size}"))
-    await asyncio.wait_for(cluster.event_recorder.flush(), 60)
+    await cluster.event_recorder.flush(60)
     events = (await api.ask("GET", "/api/v1/{ns}/events"))["items"]
     counts = {event["message"]: event["count"] for event in events}
     combined = "(combined from similar events): New size: 1"
