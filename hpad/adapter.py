@@ -222,16 +222,22 @@ def read_yaml(path: Path) -> Any:
     Raises ValueError for a file that cannot be read or is too large, for several documents, for a field that occurs
     more than once, and for aliases that multiply the text.
     """
-    from hpad.api import yaml_reader  # imported late: few sources have such a file, and others need no YAML
-
     try:
         with opened(path) as file:
             content = file.read(LONGEST_YAML + 1)
         if len(content) > LONGEST_YAML:
             raise ValueError(f"cannot be read: it is larger than {LONGEST_YAML >> 20} MiB")
-        return yaml_reader.only(content.decode("utf-8-sig"))
+        return parse_yaml(content)
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror or error}") from None
+
+
+def parse_yaml(content: bytes, max_elements: int = 500_000) -> Any:
+    """Returns the value of a YAML text with at most so many keys and values, as `read_yaml` does. Blocks."""
+    from hpad.api import yaml_reader  # imported late: few sources need YAML
+
+    try:
+        return yaml_reader.only(content.decode("utf-8-sig"), max_elements)
     except UnicodeDecodeError:
         raise ValueError("cannot be read: it is not UTF-8 text") from None
 

@@ -1,10 +1,8 @@
 """The source `static`, and the smallest example of an adapter."""
 
 import asyncio
-import errno
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -20,24 +18,16 @@ from hpad.adapter import (
     Sample,
     meant,
     one_by_one,
-    opened,
-    reason,
+    read_yaml,
     shown,
 )
-from hpad_adapters import plain_yaml
-from hpad_adapters.plain_yaml import RefusedDocumentError
-
-_LARGEST = 1 << 20
-_MOST = 50_000
-"""Names, numbers, and what else the file holds."""
 
 
 class Static:
     """Numbers in a file, set by hand or by a script.
 
-    The file is YAML without anchors and tags, or JSON, of at most 1 MiB, and is read for every batch. It maps names of
-    metrics to numbers or quantities: `{queue_depth: 80, load: 1500m}`. Selectors do not matter. A name that the file
-    does not hold is an error, not zero.
+    The file is YAML or JSON, and is read for every batch. It maps names of metrics to numbers or quantities:
+    `{queue_depth: 80, load: 1500m}`. Selectors do not matter. A name that the file does not hold is an error, not zero.
     """
 
     serves = frozenset({EXTERNAL})
@@ -54,13 +44,9 @@ class Static:
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns the present numbers; an absent name, or a value that is not a number, is an error."""
         try:
-            numbers = await asyncio.to_thread(self._read)
-        except OSError as error:
-            raise AdapterError(f"{self._file} cannot be read: {error.strerror or reason(error)}") from None
-        except RefusedDocumentError as error:
-            raise AdapterError(f"{self._file} cannot be read: it has {error}") from None
-        except plain_yaml.INVALID:
-            raise AdapterError(f"{self._file} cannot be read: not valid YAML") from None
+            numbers = await asyncio.to_thread(read_yaml, self._file)
+        except ValueError as error:
+            raise AdapterError(f"{self._file}: {error}") from None
 
         async def number(query: Query) -> Sample:
             if not isinstance(numbers, dict) or query.name not in numbers:
@@ -75,13 +61,6 @@ class Static:
                 ) from None
 
         return await one_by_one(queries, number)
-
-    def _read(self) -> Any:
-        with opened(self._file) as file:
-            content = file.read(_LARGEST + 1)
-        if len(content) > _LARGEST:
-            raise OSError(errno.EFBIG, f"larger than {_LARGEST >> 20} MiB")
-        return plain_yaml.load(content, _MOST)
 
     async def aclose(self) -> None:
         """Does nothing: the adapter has no connections."""

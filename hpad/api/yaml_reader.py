@@ -45,17 +45,17 @@ class TooManyNodes(yaml.YAMLError):
     """The file has more than MAX_NODES nodes."""
 
 
-def _check(text: str) -> Iterator[None]:
+def _check(text: str, most: int) -> Iterator[None]:
     """Checks a text from its parse events, one document per step, before the loader builds nodes.
 
     Raises yaml.YAMLError for a document that is nested too deeply for the C loader, which recurses; for more nodes than
-    a file may have (TooMany); and, as Kubernetes' tools do, for aliases that multiply the text or contain themselves.
+    `most` (TooManyNodes); and, as Kubernetes' tools do, for aliases that multiply the text or contain themselves.
     """
     brackets = text.count("[") + text.count("{")
     # Without an alias, a node takes half a character at least.
-    if len(text) <= MAX_NODES // 2 and "*" not in text and brackets <= _MAX_DEPTH and not _COMPACT_NESTING.search(text):
+    if len(text) <= most // 2 and "*" not in text and brackets <= _MAX_DEPTH and not _COMPACT_NESTING.search(text):
         return
-    remaining = MAX_NODES
+    remaining = most
     size = _Size(remaining)
     for event in yaml.parse(text, Loader=Loader):
         size.add(event)
@@ -171,14 +171,16 @@ Dumper.add_implicit_resolver(f"{_TAG}bool", re.compile(r"[yYnN]\Z"), list("yYnN"
 Dumper.add_multi_representer(dict, Dumper.represent_dict)
 
 
-def documents(text: str) -> Iterator[tuple[yaml.Node, tuple[Problem, ...], Any]]:
+def documents(text: str, most: int = MAX_NODES) -> Iterator[tuple[yaml.Node, tuple[Problem, ...], Any]]:
     """Yields the nodes of each document, an error for each field that occurs more than once, and its value.
+
+    All documents together have at most so many nodes.
 
     The last occurrence of a field counts.
 
     Raises yaml.YAMLError at the first document that is invalid, or that exceeds a limit of `_check`.
     """
-    checks, loader = _check(text), Loader(text)
+    checks, loader = _check(text, most), Loader(text)
     try:
         next(checks, None)  # ahead of the loader, which already builds a document in check_node
         while loader.check_node():
@@ -192,13 +194,13 @@ def documents(text: str) -> Iterator[tuple[yaml.Node, tuple[Problem, ...], Any]]
         loader.dispose()
 
 
-def only(text: str) -> Any:
-    """Returns the value of a text with one document; None for one without any.
+def only(text: str, most: int = MAX_NODES) -> Any:
+    """Returns the value of a text with one document, of at most so many nodes; None for one without any.
 
     Raises ValueError for any other text, and for a field that occurs more than once.
     """
     try:
-        found = list(documents(text))
+        found = list(documents(text, most))
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"not valid YAML: {' '.join(str(error).split())}") from None
     for node, repeated, _ in found:

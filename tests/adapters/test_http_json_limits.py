@@ -91,10 +91,10 @@ async def test_documents_of_autoscalers_that_hang_leave_connections_to_those_of_
         assert [type(answer) for answer in [*answers, *await asked]] == [ExternalSample] * 41
 
 
-@pytest.mark.parametrize("number", [b"1:" * 200_000 + b"1", b"0x" + b"f" * 100_000, b"9" * 5000, b"1_" * 5000 + b"1"])
+@pytest.mark.parametrize("number", [b"0x" + b"f" * 100_000, b"9" * 5000, b"1_" * 5000 + b"1"])
 def test_a_long_number_of_yaml_is_refused_before_it_is_computed(number: bytes) -> None:
     began = time.process_time()
-    with pytest.raises(AdapterError, match="a number that is too long"):
+    with pytest.raises(AdapterError, match="something other than YAML"):
         documents.tree("yaml", b"a: [" + number + b"]", "x", MOST)
     assert time.process_time() - began < 3
     text = documents.tree("yaml", b'a: ["' + b"f" * 5000 + b'"]', "x", MOST)

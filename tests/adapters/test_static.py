@@ -38,7 +38,7 @@ async def test_a_file_that_cannot_be_read(context: Context, tmp_path: Path, cont
     file = tmp_path / "numbers.yaml"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(AdapterError, match=r"numbers\.yaml cannot be read"):
+    with pytest.raises(AdapterError, match=r"numbers\.yaml: (cannot be read|not valid YAML)"):
         await Static(Static.Settings(str(file)), context).answer([testing.external("depth")])
 
 
@@ -49,27 +49,25 @@ async def test_a_pipe_or_a_huge_file_holds_no_thread(context: Context, tmp_path:
     with pytest.raises(AdapterError, match="cannot be read: not a file"):
         await adapter.answer([testing.external("depth")])
     (tmp_path / "numbers.yaml").unlink()
-    (tmp_path / "numbers.yaml").write_bytes(b"depth: 1\n" + b"#" * (1 << 20))
-    with pytest.raises(AdapterError, match="cannot be read: larger than 1 MiB"):
+    (tmp_path / "numbers.yaml").write_bytes(b"depth: 1\n" + b"#" * (4 << 20))
+    with pytest.raises(AdapterError, match="cannot be read: it is larger than 4 MiB"):
         await adapter.answer([testing.external("depth")])
 
 
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        ("a: &a [x, x]\ndepth: [*a, *a]", "cannot be read: it has YAML with anchors, aliases or tags"),
-        ("depth: " + "[" * 5000, "cannot be read: not valid YAML"),
-        ("- " * 5000, "cannot be read: it has a document nested more than 100 levels deep"),
-        ("depth: 0x" + "1" * 20_000, "cannot be read: it has a number that is too long"),
-        ("depth: 1" + ":1" * 20_000, "cannot be read: it has a number that is too long"),
-        ("depth: 2001-99-99", "cannot be read: not valid YAML"),
-        ("".join(f"k{number}: 1\n" for number in range(30_000)), "cannot be read: it has more than"),
+        ("a: &a [*a]", "an anchor whose value contains itself"),
+        ("depth: " + "[" * 5000, "not valid YAML: while increasing flow level exceeded maximum nesting depth"),
+        ("- " * 5000, "not valid YAML: nested more than 200 levels deep"),
+        ("depth: 0x" + "1" * 20_000, "a number of 20,002 digits, at most 100 are read"),
+        ("".join(f"k{number}: 1\n" for number in range(260_000)), "not valid YAML: has more than"),
     ],
 )
 async def test_a_hostile_file_is_refused_before_it_is_read(
     context: Context, tmp_path: Path, content: str, error: str
 ) -> None:
-    """Aliases would let a kilobyte stand for gigabytes; other texts end in an exception, or after minutes."""
+    """Such texts would take gigabytes, end in an exception, or after minutes."""
     (tmp_path / "numbers.yaml").write_text(content)
     with pytest.raises(AdapterError) as caught:
         await Static(Static.Settings(str(tmp_path / "numbers.yaml")), context).answer([testing.external("depth")])

@@ -10,10 +10,9 @@ from xml.parsers import expat
 
 import msgspec
 
-from hpad.adapter import AdapterError, Quantity, shown
+from hpad.adapter import AdapterError, Quantity, parse_yaml, shown
 from hpad.adapter_http import decoded
-from hpad_adapters import exposition, plain_yaml
-from hpad_adapters.plain_yaml import RefusedDocumentError
+from hpad_adapters import exposition
 
 # Paths to numbers in a document: names, positions in lists, all elements of a list, the length of a list.
 
@@ -112,6 +111,11 @@ def _text(value: Any) -> Any:
 # Documents as trees.
 
 _JSON: Final = msgspec.json.Decoder()
+_DEEPEST: Final = 100
+
+
+class RefusedDocumentError(Exception):
+    """The document is refused. The message is what it has, such as "more than max_elements (1000)"."""
 
 
 def tree(format: str, body: bytes, name: str, max_elements: int) -> Any:
@@ -119,12 +123,13 @@ def tree(format: str, body: bytes, name: str, max_elements: int) -> Any:
     if format == "json":
         return decoded(_JSON, body, name, "JSON", max_elements=max_elements)
     try:
-        return plain_yaml.load(body, max_elements) if format == "yaml" else _xml(body, max_elements)
+        return parse_yaml(body, max_elements) if format == "yaml" else _xml(body, max_elements)
     except RefusedDocumentError as error:
         raise AdapterError(f"{name} answers {error}", lasting=True, alive=True) from None
     # LookupError: XML in an encoding that Python does not know.
-    except (*plain_yaml.INVALID, expat.ExpatError):
-        raise AdapterError(f"{name} answered something other than {format.upper()}") from None
+    except (ValueError, LookupError, expat.ExpatError):
+        limit = f", or more than max_elements ({max_elements})" if format == "yaml" else ""
+        raise AdapterError(f"{name} answered something other than {format.upper()}{limit}") from None
 
 
 def _xml(body: bytes, max_elements: int) -> Element:
@@ -153,7 +158,10 @@ class _Builder:
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         self._count += 1 + len(attributes)
-        plain_yaml.check(self._count, len(self._open), self._max_elements)
+        if self._count > self._max_elements:
+            raise RefusedDocumentError(f"more than max_elements ({self._max_elements})")
+        if len(self._open) > _DEEPEST:
+            raise RefusedDocumentError(f"a document nested more than {_DEEPEST} levels deep")
         element = Element({f"@{_local(key)}": value for key, value in attributes.items()})
         self._open[-1].setdefault(_local(name), Elements()).append(element)
         self._open.append(element)
