@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from hpad.adapter import EXTERNAL, SOURCE_TYPES, parse_duration, positive_duration, shown
-from hpad.adapter_http import HttpLoginSettings, refuse, url_error
+from hpad.adapter_http import HttpLoginSettings, duration_error, refuse, url_error
 from hpad_adapters.prometheus import template
 
 Reduce = Literal["error", "sum", "max", "min", "avg"]
@@ -187,7 +187,4 @@ class Settings(PrometheusServer, frozen=True, forbid_unknown_fields=True, kw_onl
         yield from super().errors()
         if self.rules and self.rules_file:
             yield "give rules or rules_file, not both"
-        try:
-            positive_duration("discovery_ttl", self.discovery_ttl)
-        except ValueError as error:
-            yield str(error)
+        yield duration_error("discovery_ttl", self.discovery_ttl)

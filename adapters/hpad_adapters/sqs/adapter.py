@@ -51,17 +51,8 @@ class LoopThread:
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(loop.shutdown_default_executor())
-    finally:
-        loop.close()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:  # at its end it cancels what is left
+        runner.get_loop().run_forever()
 
 
 _BUILT_IN: Mapping[str, Metric] = {
