@@ -50,12 +50,19 @@ _FAILURES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ..
 )
 
 
+_NOT_TLS: Final = "WRONG_VERSION_NUMBER"
+"""What OpenSSL says of an answer in plain text."""
+
+
 def failure(error: BaseException) -> str:
     """Describes a failed connection: the end of a sentence that begins with the name of the server."""
     certificate = _in_chain(error, ssl.SSLCertVerificationError)
     if certificate is not None:
         detail = getattr(certificate, "verify_message", "")
         return f"has a certificate that is not trusted{f' ({detail})' if detail else ''}: configure ca"
+    over_http = isinstance(error, aiohttp.ClientConnectorError)
+    if getattr(_in_chain(error, ssl.SSLError), "reason", "") == _NOT_TLS and not over_http:
+        return "does not speak TLS: is this a port without TLS?"
     sentences = (text for kind, text in _FAILURES if _in_chain(error, kind) is not None)
     return next(sentences, f"did not answer ({reason(error)})")
 

@@ -337,6 +337,9 @@ async def test_tls_with_a_client_certificate(authority: trustme.CA, tmp_path: Pa
         (anonymous,) = await ask(address, tls=True, ca=ca)
         (other_name,) = await ask(address, tls=True, ca=ca, cert=client, server_name="scaler.example.com")
         (no_file,) = await ask(address, tls=True, ca=str(tmp_path / "gone"))
+    async with serving(Scaler()) as address:
+        (plain,) = await ask(address, tls=True, ca=ca)
+    assert "does not speak TLS: is this a port without TLS?" in message(plain)
     assert value(found) == value(insecure) == (12_500,)
     assert "not trusted" in message(untrusted)
     assert isinstance(anonymous, AdapterError)
