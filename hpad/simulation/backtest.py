@@ -15,7 +15,7 @@ from hpad.engine.annotations import PLAIN
 from hpad.engine.turn import Reconcile, run
 from hpad.engine.view import Tunables
 from hpad.simulation.history import REPLICAS, LoadHistory
-from hpad.simulation.outcome import OutcomeTally, SimulatedOutcome, SimulatedRescale, flaps, wanted
+from hpad.simulation.outcome import OutcomeTally, SimulatedOutcome, wanted
 from hpad.simulation.run import Workload, simulate
 
 Curve = Sequence[tuple[datetime, int]]
@@ -104,23 +104,10 @@ def as_recorded(history: LoadHistory, flap: timedelta) -> Result | None:
     ]
     if not counts:
         return None
-    rescales = [
-        SimulatedRescale(later, before, after, "recorded")
-        for (_, before), (later, after) in itertools.pairwise(counts)
-        if before != after
-    ]
-    seconds = [(later - earlier).total_seconds() for (earlier, _), (later, _) in itertools.pairwise(counts)]
-    outcome = SimulatedOutcome(
-        seconds=sum(seconds),
-        turns=len(counts),
-        rescales=tuple(rescales),
-        flaps=flaps(rescales, flap),
-        lowest=min(count for _, count in counts),
-        highest=max(count for _, count in counts),
-        replica_seconds=sum(count * length for (_, count), length in zip(counts, seconds, strict=False)),
-        judged=False,
-    )
-    return Result("recorded", counts, outcome)
+    tally = OutcomeTally(flap)
+    for at, count in counts:
+        tally.add_count(at, count)
+    return Result("recorded", counts, msgspec.structs.replace(tally.outcome(), judged=False))
 
 
 class Candidate(NamedTuple):

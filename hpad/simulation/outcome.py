@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from hpad.api.quantity import MAX_INT32
 from hpad.engine.decide import Decision
 from hpad.engine.view import View
 from hpad.engine.words import percent, span
@@ -98,11 +99,20 @@ class OutcomeTally:
 
     def add(self, view: View, decision: Decision, after: int, target: int | None) -> None:
         """Adds a turn that left the count `after`; `target` is its wanted count, None where it is not known."""
-        now, before, more = view.now, view.replicas, decision.spare
-        self._close(now, target, view.max_replicas, 0 if more is None else more.replicas - more.wanted)
+        more = decision.spare
+        self._close(view.now, target, view.max_replicas, 0 if more is None else more.replicas - more.wanted)
+        self._count(view.now, view.replicas, after, decision)
+
+    def add_count(self, now: datetime, after: int) -> None:
+        """Adds a recorded count, of which nothing is known that the metrics asked for."""
+        before = after if self._last is None else self._last[1]
+        self._close(now, None, MAX_INT32, 0)
+        self._count(now, before, after, "recorded")
+
+    def _count(self, now: datetime, before: int, after: int, why: Decision | str) -> None:
         self._turns += 1
         if after != before:
-            self._rescales.append(SimulatedRescale(now, before, after, str(decision)))
+            self._rescales.append(SimulatedRescale(now, before, after, str(why)))
         lowest, highest = (after, after) if self._last is None else self._range
         self._range = min(lowest, after), max(highest, after)
         self._last = now, after
