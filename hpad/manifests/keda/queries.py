@@ -6,7 +6,7 @@ Source: KEDA 2.21, "Prometheus".
 import re
 import shlex
 import urllib.parse
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -81,13 +81,9 @@ def _headers(trigger: Trigger, host: str) -> dict[str, Any]:
 def _authentication(trigger: Trigger, host: str, user: str) -> dict[str, Any]:
     """Returns the settings of the modes in `authModes`, and of the user in the URL."""
     settings: dict[str, Any] = trigger.file_settings(ca="ca")
-    modes = [part.strip() for part in trigger.text("authModes").split(",") if part.strip()]
+    modes = list(_modes(trigger, "authModes", _MODES))
     for mode in modes:
-        needed = _MODES.get(mode)
-        if needed is None or trigger.reference(needed) is None:
-            lacking = f'there is no "{needed}"' if needed else "there is no such mode"
-            trigger.note_loss("authModes", f"{mode} is not carried over: {lacking} in a TriggerAuthentication")
-        elif mode == "bearer":
+        if mode == "bearer":
             settings |= trigger.file_settings(bearerToken="bearer_token_file")
         elif mode == "tls":
             settings |= trigger.file_settings(cert="cert", key="key")
@@ -96,6 +92,17 @@ def _authentication(trigger: Trigger, host: str, user: str) -> dict[str, Any]:
     if "basic" in modes or user:
         settings |= trigger.login(host, user, "serverAddress")
     return settings
+
+
+def _modes(trigger: Trigger, field: str, known: Mapping[str, str]) -> Iterator[str]:
+    """Yields the modes in a field, with commas between, whose parameter is there; notes the others as lost."""
+    for mode in (part.strip() for part in trigger.text(field).split(",") if part.strip()):
+        needed = known.get(mode)
+        if needed is not None and (trigger.reference(needed) is not None or trigger.text(needed)):
+            yield mode
+        else:
+            lacking = f'there is no "{needed}"' if needed else "there is no such mode"
+            trigger.note_loss(field, f"{mode} is not carried over: {lacking} in a TriggerAuthentication")
 
 
 def _custom_header(trigger: Trigger) -> dict[str, Any]:
@@ -168,14 +175,10 @@ def _path(location: str) -> str | None:
 
 
 def _api_authentication(trigger: Trigger, host: str) -> dict[str, Any]:
-    """Returns the settings of the modes in `authMode`, which may be several with commas between."""
+    """Returns the settings of the modes in `authMode`."""
     settings: dict[str, Any] = trigger.oauth2()
-    for mode in (part.strip() for part in trigger.text("authMode").split(",") if part.strip()):
-        needed = _API_MODES.get(mode)
-        if needed is None or (trigger.reference(needed) is None and not trigger.text(needed)):
-            lacking = f'there is no "{needed}"' if needed else "there is no such mode"
-            trigger.note_loss("authMode", f"{mode} is not carried over: {lacking} in a TriggerAuthentication")
-        elif mode == "basic":
+    for mode in _modes(trigger, "authMode", _API_MODES):
+        if mode == "basic":
             settings |= trigger.login(host)
         elif mode == "tls":
             settings |= trigger.file_settings(ca="ca", cert="cert", key="key")
