@@ -14,7 +14,9 @@ Kubernetes 1.36, pkg/controller/controller_utils.go (ComputeHash), apimachinery/
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
 
 from hpad.api.hpa import CrossVersionObjectReference
 from hpad.api.metadata import Key
@@ -61,16 +63,19 @@ POD_NAMES: Final[Mapping[str, str]] = {
 }
 
 
-class SeriesLabels(NamedTuple):
+_Label = Annotated[str, msgspec.Meta(pattern="^[a-zA-Z_][a-zA-Z0-9_]*$")]
+
+
+class SeriesLabels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The names of labels. Where Prometheus scrapes with honor_labels: false, some begin with `exported_`."""
 
-    namespace: str = "namespace"
-    hpa: str = "horizontalpodautoscaler"
-    pod: str = "pod"
-    container: str = "container"
+    namespace: _Label = "namespace"
+    hpa: _Label = "horizontalpodautoscaler"
+    pod: _Label = "pod"
+    container: _Label = "container"
 
 
-class QueueExpressions(NamedTuple):
+class QueueExpressions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Expressions of a queue: its messages, and those published and acknowledged per second.
 
     `per_replica`: messages per second of one replica, where the past is not to be asked for it.
@@ -79,7 +84,7 @@ class QueueExpressions(NamedTuple):
     messages: str
     published: str
     acked: str
-    per_replica: float | None = None
+    per_replica: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
 class Series(NamedTuple):
