@@ -24,7 +24,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 def regular(path: str | Path) -> os.stat_result:
     """Returns the status of a regular file, of that at the end of a link. Raises OSError, also for anything else."""
-    found = os.stat(path)
+    found = Path(path).stat()
     try:
         _check_regular(found)
     except OSError as error:

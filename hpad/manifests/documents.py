@@ -5,6 +5,7 @@ A document that cannot be parsed becomes a document with `faults`, not an except
 
 import collections
 import dataclasses
+import errno
 import json
 import re
 import sys
@@ -20,6 +21,8 @@ from hpad.api.json_text import refuse_halves
 from hpad.api.problem import Problem, duplicate
 from hpad.files import opened
 
+LARGEST: Final = 64 << 20
+"""Bytes of a file."""
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".jsonl")
 _EMPTY: Final = "has no document: it is empty, or a list without items"
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
@@ -83,10 +86,18 @@ def _read_path(path: Path) -> Iterator[Document]:
             files = [file for file in sorted(path.iterdir()) if file.suffix in SUFFIXES and file.is_file()]
         if not files:
             raise FileNotFoundError(f"the folder has no file that ends in {', '.join(SUFFIXES)}")
-        for file in files:
-            yield from read(file, pipes=file is path) or [broken(str(file), 1, _EMPTY)]
     except OSError as error:
-        yield broken(str(path), 0, f"cannot be read: {error.strerror or error}")
+        yield _unread(path, error)
+        return
+    for file in files:
+        try:
+            yield from read(file, pipes=file is path) or [broken(str(file), 1, _EMPTY)]
+        except OSError as error:
+            yield _unread(file, error)
+
+
+def _unread(path: Path, error: OSError) -> Document:
+    return broken(str(path), 0, f"cannot be read: {error.strerror or error}")
 
 
 def read(path: Path, *, pipes: bool = True) -> list[Document]:
@@ -94,10 +105,16 @@ def read(path: Path, *, pipes: bool = True) -> list[Document]:
 
     `pipes`: the file may be a pipe, as of the shell's `<(command)`, and is waited for.
     """
-    if pipes:
-        return parse(path.read_bytes(), str(path), path.suffix)
-    with opened(path) as file:
-        return parse(file.read() or b"", str(path), path.suffix)
+    with path.open("rb") if pipes else opened(path) as file:
+        content = file.read(LARGEST + 1) or b""
+    check_size(len(content))
+    return parse(content, str(path), path.suffix)
+
+
+def check_size(size: int) -> None:
+    """Raises OSError for a file of too many bytes."""
+    if size > LARGEST:
+        raise OSError(errno.EFBIG, f"larger than {LARGEST >> 20} MiB")
 
 
 def parse(content: bytes, file: str, suffix: str = "") -> list[Document]:

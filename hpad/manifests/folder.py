@@ -33,7 +33,6 @@ from hpad.manifests.hpas import Loaded
 Callback = Callable[[Key, HorizontalPodAutoscaler | None, HorizontalPodAutoscaler | None], None]
 """Called for each change with key, old HPA (None: added) and new HPA (None: removed). Must neither raise nor wait."""
 
-_LARGEST: Final = 64 << 20
 _MAX_PROBLEMS: Final = 100
 """The number of problems per file that are kept and logged."""
 _Stamp = tuple[bool, int, int, int, int]
@@ -302,8 +301,7 @@ def _capped(problems: list[Problem]) -> tuple[Problem, ...]:
 
 
 def _stamp(stat: os.stat_result, scale_to_zero: bool) -> _Stamp:
-    if stat.st_size > _LARGEST:
-        raise OSError(errno.EFBIG, f"larger than {_LARGEST >> 20} MiB")
+    documents.check_size(stat.st_size)
     return scale_to_zero, stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 

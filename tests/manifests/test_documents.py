@@ -249,6 +249,19 @@ def test_read_chooses_the_format_by_the_suffix(tmp_path: Path) -> None:
         documents.read(tmp_path / "none.yaml")
 
 
+def test_a_file_that_cannot_be_read_keeps_no_other_of_its_folder_from_being_read(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("a: 1\n")
+    with (tmp_path / "b.yaml").open("wb") as large:
+        large.truncate((64 << 20) + 1)
+    (tmp_path / "c.yaml").write_text("c: 3\n")
+    found = list(documents.read_all([str(tmp_path), str(tmp_path / "b.yaml"), str(tmp_path / "none.yaml")]))
+    assert [Path(each.file).name for each in found] == ["a.yaml", "b.yaml", "c.yaml", "b.yaml", "none.yaml"]
+    assert [each.value for each in found] == [{"a": 1}, None, {"c": 3}, None, None]
+    faults = [str(fault) for each in found for fault in each.faults]
+    large = "cannot be read: larger than 64 MiB"
+    assert faults == [large, large, "cannot be read: No such file or directory"]
+
+
 def test_an_empty_file_has_no_documents() -> None:
     assert parse("") == parse("# nothing\n") == parse("---\n...\n") == parse("", ".json") == parse("\n", ".jsonl") == []
 
