@@ -154,7 +154,9 @@ def read(value: Any) -> DecodedHpa:
 
 def _header_fault(value: Any, version: Any) -> Problem | None:
     if not isinstance(value, dict):
-        return type_invalid("", value, "must be an object with apiVersion, kind, metadata and spec")
+        # A file of one text may be that of a password, to which a link leads.
+        told = value if isinstance(value, list) else "…"
+        return type_invalid("", told, "must be an object with apiVersion, kind, metadata and spec")
     kind = kind_of(value) or v2.KIND
     if value.get("kind") != kind:
         return not_supported("kind", value.get("kind"), [kind])

@@ -9,7 +9,7 @@ parse events before any is built.
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from weakref import WeakKeyDictionary
 
 import yaml
@@ -154,7 +154,12 @@ class Loader(yaml.CSafeLoader):
         value = float(super().construct_yaml_float(node))
         return int(value) if value.is_integer() and abs(value) < _WHOLE else value
 
+    def construct_undefined(self, node: yaml.Node) -> NoReturn:
+        """Refuses a tag without repeating it: a password may begin with an exclamation mark."""
+        raise yaml.constructor.ConstructorError(problem="a tag that is not known", problem_mark=node.start_mark)
 
+
+Loader.add_constructor(None, Loader.construct_undefined)
 Loader.add_constructor(f"{_TAG}int", Loader.construct_yaml_int)
 Loader.add_constructor(f"{_TAG}float", Loader.construct_yaml_float)
 

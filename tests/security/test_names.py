@@ -14,6 +14,7 @@ import structlog
 from hpad import clock
 from hpad.api.problem import Problem
 from hpad.daemon import logs
+from hpad.manifests import documents
 from hpad.manifests.folder import Folder
 from hpad.records import writer
 
@@ -120,14 +121,28 @@ def test_a_file_longer_than_its_size_is_a_problem(tmp_path: Path) -> None:
     assert problem.text == "cannot be read: longer than its size, 0 bytes"
 
 
-def test_errors_quote_nothing_of_a_linked_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", documents.SUFFIXES)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "swordfish: [\n",
+        "swordfish\n",
+        "!swordfish\n",
+        "*swordfish",
+        "KEY=swordfish\nB=c\n",
+        '"swordfish"',
+        "- swordfish",
+    ],
+)
+def test_errors_quote_nothing_of_a_linked_file(tmp_path: Path, text: str, suffix: str) -> None:
     """A user who may create links in the folder must not read files of hpad through its log."""
-    (tmp_path / "secret").write_text("swordfish: [\n")
-    (tmp_path / "web.yaml").symlink_to("secret")
+    (tmp_path / "secret").write_text(text)
+    (tmp_path / f"web{suffix}").symlink_to("secret")
 
     async def refreshed() -> Folder:
         folder = Folder(tmp_path, clock.SystemClock())
         await folder.refresh()
         return folder
 
-    assert "swordfish" not in str([*asyncio.run(refreshed()).errors.values()])
+    [problems] = asyncio.run(refreshed()).errors.values()
+    assert "swordfish" not in str(problems)
