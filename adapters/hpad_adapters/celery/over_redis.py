@@ -25,17 +25,12 @@ from hpad_adapters.redis_servers import RedisRequest, Reply, ReplyError, ServerE
 from hpad_adapters.selection import or_raise
 
 _NAMED = 3
-_NO_RATES = (
-    f"{TO_CLEAR} over Redis needs the setting `workers` of the source: the lengths of lists do not tell how many tasks "
-    "came and how many were done, so that the workers are asked; without it, scale by celery_tasks"
-)
-_NO_MEMBERS = "Redis does not say which worker has fetched a task: the source needs `workers`"
 
 
 class OverRedis:
     """Counts tasks in Redis. A batch reads each key once, and the fetched tasks if there are any.
 
-    `workers` are asked for what a goal in seconds needs to know; None if they may not be.
+    `workers` are asked for what a goal in seconds needs to know; None if they may not be, so that no query has one.
     """
 
     def __init__(
@@ -53,12 +48,12 @@ class OverRedis:
     async def answer(self, asked: Sequence[WantedTasks]) -> list[Answer]:
         """Returns one answer per query; raises AdapterError if Redis does not answer."""
         requests = list(dict.fromkeys(request for each in asked for request in self._requests(each)))
-        replies, said = await self._replies(requests, with_workers=any(map(self._has_goal, asked)))
-        needed = [self._needed(each, replies, said) if self._has_goal(each) else None for each in asked]
+        goals = [each.query.name == TO_CLEAR for each in asked]
+        replies, said = await self._replies(requests, with_workers=any(goals))
+        needed = [self._needed(each, replies, said) if goal else None for each, goal in zip(asked, goals, strict=True)]
         # That the fetched tasks cannot be read is no error of queries for waiting ones.
         found = await or_error(self._fetched(replies)) if self._counts_fetched(asked, needed) else Fetched()
         answers = [self._answer(each, replies, found, goal) for each, goal in zip(asked, needed, strict=True)]
-        goals = map(self._has_goal, asked)
         return [_noted(each, said) if goal else each for each, goal in zip(answers, goals, strict=True)]
 
     def group(self, wanted: WantedTasks) -> None:
@@ -67,13 +62,8 @@ class OverRedis:
     async def aclose(self) -> None:
         """Does nothing: a connection ends with its batch."""
 
-    def _has_goal(self, wanted: WantedTasks) -> bool:
-        return wanted.query.name == TO_CLEAR and wanted.query.members is None and self._workers is not None
-
     def _requests(self, wanted: WantedTasks) -> list[RedisRequest]:
         """Returns the requests for waiting tasks, for the declared queues and for fetched tasks."""
-        if wanted.query.members is not None or (wanted.query.name == TO_CLEAR and self._workers is None):
-            return []
         queues = self._queues(wanted)
         found = [request for queue in queues for request in self._lists(queue)]
         found += self._bindings.requests(queues)
@@ -85,7 +75,7 @@ class OverRedis:
         self, requests: Sequence[RedisRequest], *, with_workers: bool
     ) -> tuple[Replies, Said | AdapterError]:
         """Asks Redis, and the workers at the same time; raises AdapterError if Redis does not answer."""
-        redis = self._servers.ask(requests) if requests else _nothing()
+        redis = self._servers.ask(requests)
         said = or_error(self._workers.read()) if with_workers and self._workers is not None else _unasked()
         replies, heard = await asyncio.gather(redis, said)
         return dict(zip(requests, replies, strict=True)), heard
@@ -105,8 +95,7 @@ class OverRedis:
 
     def _counts_fetched(self, asked: Sequence[WantedTasks], needed: Sequence[float | AdapterError | None]) -> bool:
         """Returns whether fetched tasks decide: for a goal, whether a worker is needed at all."""
-        counts = (each.query.members is None and each.query.name in (TASKS, UNACKED) for each in asked)
-        return any(counts) or 0.0 in needed
+        return any(each.query.name in (TASKS, UNACKED) for each in asked) or 0.0 in needed
 
     def _lists(self, queue: str) -> list[RedisRequest]:
         return [_length(key) for key in self._broker.lists(queue)]
@@ -122,10 +111,6 @@ class OverRedis:
     def _answer(
         self, wanted: WantedTasks, replies: Replies, found: Fetched | AdapterError, needed: float | AdapterError | None
     ) -> Answer:
-        if wanted.query.members is not None:
-            return AdapterError(_NO_MEMBERS, "spec")
-        if wanted.query.name == TO_CLEAR and needed is None:
-            return AdapterError(_NO_RATES, "spec")
         if isinstance(needed, AdapterError):
             return needed
         try:
@@ -179,10 +164,6 @@ class OverRedis:
         if not count and self._broker.on_missing_queue == "error":
             self._bindings.check(queue, replies)
         return count
-
-
-async def _nothing() -> list[list[Reply] | AdapterError]:
-    return []
 
 
 async def _unasked() -> AdapterError:

@@ -17,6 +17,10 @@ BY_WORD = frozenset({TASKS, WAITING, ACTIVE})
 """Metrics that the workers correct, where they are asked."""
 _OF_QUEUES = ("queue", "task")
 PARAMETERS = _OF_QUEUES + GOAL
+_NO_RATES = (
+    f"{TO_CLEAR} over Redis needs the setting `workers` of the source: the lengths of lists do not tell how many tasks "
+    "came and how many were done, so that the workers are asked; without it, scale by celery_tasks"
+)
 
 
 class WantedTasks(msgspec.Struct, frozen=True):
@@ -33,6 +37,11 @@ def wanted(query: Query, settings: Settings) -> WantedTasks:
         raise no_metric(query, METRICS)
     if query.name == ACTIVE and settings.workers is None:
         raise AdapterError(f"{ACTIVE}: only the workers know it: the source needs `workers`", "spec")
+    if settings.redis is not None and settings.workers is None:
+        if query.members is not None:
+            raise AdapterError("Redis does not say which worker has fetched a task: the source needs `workers`", "spec")
+        if query.name == TO_CLEAR:
+            raise AdapterError(_NO_RATES, "spec")
     terms = _terms(query)
     queues = [*terms.get("queue", ()), *map(settings.queue_of, terms.get("task", ()))]
     for name in queues:
