@@ -307,6 +307,19 @@ async def test_what_the_other_servers_of_a_cluster_may_have_is_not_called_absent
     assert found.blame == "source"
 
 
+async def test_during_an_election_there_is_no_leader_although_a_server_names_one(stub: Stub, context: Context) -> None:
+    async def other(request: web.BaseRequest) -> web.Response:
+        if request.path == "/varz":
+            return web.json_response({"server_id": "N2", "server_name": "n2"})
+        return web.json_response(jsz(cluster={"leader": "n1"}) | {"server_id": "N2"})
+
+    answering(stub, jsz(cluster={}))
+    async with serving(other) as url:
+        (found,) = await ask(context, [stub.url, url], QUERY)
+    assert isinstance(found, AdapterError)
+    assert found.message == 'NATS: consumer "mailer" of stream "orders" of account "SHOP" has no leader at present'
+
+
 async def test_the_name_of_a_server_is_read_once(stub: Stub, context: Context) -> None:
     answering(stub, jsz())
     settings = msgspec.convert({"url": stub.url, "account": "SHOP"}, NatsJetStream.Settings)

@@ -87,7 +87,9 @@ class NatsJetStream:
             return _absent(wanted, answered, errors, has_stream=bool(of_stream))
         state, leader = of_leader(found)
         if state is None:
-            return _without_leader(wanted, leader, errors)
+            # During an election the others still name the former leader, which answers that it is none.
+            has_answered = leader in {reply.server for reply in answered}
+            return _without_leader(wanted, "" if has_answered else leader, errors)
         count = _count(wanted, state)
         if not 0 <= count <= _MOST:
             return AdapterError(f"NATS: {_described(wanted)} has {count} messages, which is not a count", alive=True)
