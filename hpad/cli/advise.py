@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from hpad.api import numbers
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.cli import (
@@ -19,7 +20,6 @@ from hpad.cli import (
     advise_text,
     manifest,
     moments,
-    numbers,
     output,
     paint,
 )

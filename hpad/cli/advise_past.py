@@ -9,8 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from hpad.api import numbers
 from hpad.api.metadata import Key
-from hpad.cli import advise_hpas, fetch, moments, numbers, own_queries
+from hpad.cli import advise_hpas, fetch, moments, own_queries
 from hpad.cli.output import Failure, WrongUse
 from hpad.engine import words
 from hpad.settings import Settings

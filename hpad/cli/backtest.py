@@ -11,9 +11,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from hpad.api import numbers
 from hpad.api.hpa import HorizontalPodAutoscaler, titled
 from hpad.api.text import meant, shown
-from hpad.cli import manifest, moments, numbers, output, paint, simulate_text, workload
+from hpad.cli import manifest, moments, output, paint, simulate_text, workload
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
 from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table

@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from hpad.api import numbers
 from hpad.api.text import shown
-from hpad.cli import cluster_service, numbers
+from hpad.cli import cluster_service
 from hpad.cli.output import Failure, WrongUse
 from hpad.daemon import process
 from hpad.files import Stamps, stamps

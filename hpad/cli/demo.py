@@ -80,7 +80,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not MINIMUM <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number of seconds from {MINIMUM:.0f} to 3600")
+        raise ValueError(f"{shown(text)} is not a number of seconds from {MINIMUM:.0f} to 3600")
     return seconds
 
 

@@ -8,8 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from hpad.api import numbers
 from hpad.api.text import shown
-from hpad.cli import client, moments, numbers, output, paint
+from hpad.cli import client, moments, output, paint
 from hpad.cli.fetch import AUTOSCALER, NAMES, Hpa, Json, NoHpa, converted, looks, parsed
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock

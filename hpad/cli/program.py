@@ -105,6 +105,13 @@ class CommandParser(argparse.ArgumentParser):
         formatter.add_text("\n\n".join([*rest, *([] if whole or not self._rare else [self.lists_all])]))
         return formatter.format_help()
 
+    def _get_value(self, action: argparse.Action, text: str) -> Any:
+        """Parses a value; the parser itself says what is wrong with one."""
+        try:
+            return text if action.type is None else action.type(text)  # type: ignore[operator]  # no name of a registry
+        except ValueError as error:
+            raise argparse.ArgumentError(action, str(error)) from None
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from hpad.api import numbers
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
-from hpad.cli import manifest, numbers, output, paint, simulate_text, workload
+from hpad.cli import manifest, output, paint, simulate_text, workload
 from hpad.cli.output import Failure, WrongUse
 from hpad.cli.simulate_text import SharedSimulation, SimulatedHpa, SimulatedTurn
 from hpad.engine.annotations import PLAIN

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.numbers import amount, number, seconds, some, some_seconds, whole
 from hpad.api.text import shown
-from hpad.cli.numbers import amount, number, seconds, some, some_seconds, whole
 from hpad.cli.output import WrongUse
 from hpad.engine.spec import compiled_spec
 from hpad.simulation import model, queue, service
@@ -212,6 +212,6 @@ def _parse(text: str) -> tuple[str, Rates]:
         return metric.strip(), Rates(parts[0], parts[1])
     try:
         rate = number(parts[2])
-    except argparse.ArgumentTypeError as error:
+    except ValueError as error:
         raise WrongUse(f"--queue {shown(text)}: the messages per second of a replica: {error}") from None
     return metric.strip(), Rates(parts[0], parts[1], rate)

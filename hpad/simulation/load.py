@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from hpad.api import duration
+from hpad.api.numbers import number, seconds, some_seconds
 from hpad.api.text import shown
 from hpad.simulation.history import read_csv
 
@@ -27,30 +27,6 @@ Load = Callable[[float], float]
 class _Parameter(NamedTuple):
     read: Callable[[str], float]
     default: float | None = None
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{shown(text)} is not a number of 0 or more")
-    return value
-
-
-def _seconds(text: str) -> float:
-    value = duration.parse(text).total_seconds()
-    if value < 0:
-        raise ValueError(f"{shown(text)} is negative")
-    return value
-
-
-def _positive(text: str) -> float:
-    value = _seconds(text)
-    if value == 0:
-        raise ValueError(f"{shown(text)} is zero; a duration above zero is needed")
-    return value
 
 
 def _constant(rate: float) -> Load:
@@ -91,19 +67,19 @@ def poisson(chance: random.Random, mean: float) -> int:
     return count
 
 
-_RATE: Final = _Parameter(_number)
+_RATE: Final = _Parameter(number)
 _SHAPES: Final[dict[str, tuple[dict[str, _Parameter], Callable[..., Load]]]] = {
     "constant": ({"rate": _RATE}, _constant),
     "step": (
-        {"from": _RATE, "to": _RATE, "at": _Parameter(_seconds), "for": _Parameter(_positive, math.inf)},
+        {"from": _RATE, "to": _RATE, "at": _Parameter(seconds), "for": _Parameter(some_seconds, math.inf)},
         _step,
     ),
     "ramp": (
-        {"from": _RATE, "to": _RATE, "at": _Parameter(_seconds, 0.0), "over": _Parameter(_positive)},
+        {"from": _RATE, "to": _RATE, "at": _Parameter(seconds, 0.0), "over": _Parameter(some_seconds)},
         _ramp,
     ),
-    "sine": ({"mean": _RATE, "amplitude": _RATE, "period": _Parameter(_positive)}, _sine),
-    "spikes": ({"height": _RATE, "every": _Parameter(_positive), "for": _Parameter(_positive)}, _spikes),
+    "sine": ({"mean": _RATE, "amplitude": _RATE, "period": _Parameter(some_seconds)}, _sine),
+    "spikes": ({"height": _RATE, "every": _Parameter(some_seconds), "for": _Parameter(some_seconds)}, _spikes),
 }
 FORMS: Final = (
     "constant:rate=40",

@@ -4,7 +4,8 @@ import argparse
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hpad.cli import client, explain, moments, numbers, output
+from hpad.api import numbers
+from hpad.cli import client, explain, moments, output
 from hpad.cli.fetch import Hpa
 from hpad.cli.kubectl import connection, flags, names
 

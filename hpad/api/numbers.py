@@ -1,6 +1,6 @@
-"""Numbers on the command line, as the `type` of an argument: they raise argparse.ArgumentTypeError."""
+"""Numbers and durations that a person writes, in a flag or a load. Each parser raises ValueError with the value."""
 
-import argparse
+import math
 from collections.abc import Callable
 
 from hpad.api import duration
@@ -10,12 +10,9 @@ from hpad.api.text import shown
 
 def seconds(text: str) -> float:
     """Parses a duration of zero or more."""
-    try:
-        value = duration.parse(text).total_seconds()
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    value = duration.parse(text).total_seconds()
     if value < 0:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is negative")
+        raise ValueError(f"{shown(text)} is negative")
     return value
 
 
@@ -23,7 +20,7 @@ def some_seconds(text: str) -> float:
     """Parses a duration above zero."""
     value = seconds(text)
     if value == 0:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is zero; a duration above zero is needed")
+        raise ValueError(f"{shown(text)} is zero; a duration above zero is needed")
     return value
 
 
@@ -32,9 +29,9 @@ def number(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number of 0 or more")
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{shown(text)} is not a number of 0 or more")
     return value
 
 
@@ -42,7 +39,7 @@ def some(text: str) -> float:
     """Parses a number above zero."""
     value = number(text)
     if value == 0:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number above 0")
+        raise ValueError(f"{shown(text)} is not a number above 0")
     return value
 
 
@@ -52,7 +49,7 @@ def whole(least: int, most: int = MAX_INT32) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         if not text.isascii() or not text.isdigit() or not least <= int(text[:11]) <= most:
-            raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number {bounds}")
+            raise ValueError(f"{shown(text)} is not a whole number {bounds}")
         return int(text)
 
     return parse
@@ -65,5 +62,5 @@ def amount(text: str) -> int:
     except QuantityError:
         value = -1
     if value < 0:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not an amount such as 500m, 2 or 64Mi")
+        raise ValueError(f"{shown(text)} is not an amount such as 500m, 2 or 64Mi")
     return value
