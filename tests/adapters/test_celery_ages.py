@@ -49,7 +49,9 @@ def test_a_task_that_does_not_tell_is_an_error(headers: dict[str, object], error
 
 
 @pytest.mark.parametrize(
-    "task", ["", "text", "[]", "5", '{"headers": 5}', "[" * 9_999], ids=["empty", "text", "list", "number", "5", "deep"]
+    "task",
+    ["", "text", "[]", "5", '{"headers": 5}', '{"a": ' + "[" * 9_999],
+    ids=["empty", "text", "list", "number", "headers", "deep"],
 )
 def test_what_is_no_message_of_celery_is_an_error(task: str) -> None:
     with pytest.raises(AdapterError, match="the oldest task of the list 'mail' is no message of Celery"):
