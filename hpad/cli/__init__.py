@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import hpad
+from hpad.api.text import near
 from hpad.cli import program
 
 COMMANDS: Final = (
@@ -97,7 +98,7 @@ def _too_early(
     having = [name for name, command in commands.items() if option in command._option_string_actions]
     named = [name for name in arguments[1:] if name in having]
     if not having:
-        return f"unknown: {option}{program.nearest(option, parser._option_string_actions)}"
+        return f"unknown: {option}{near(option, tuple(parser._option_string_actions))}"
     return f"{option} comes too early: options follow the command, as in `hpad {(named or having)[0]} {arguments[0]}`"
 
 
@@ -110,8 +111,8 @@ def _refusal(command: program.CommandParser, unknown: Sequence[str]) -> str:
     names = dict.fromkeys(each.partition("=")[0] for each in unknown)
     sentences = [f"{name} {retired[name]}" for name in names if name in retired]
     if not sentences:  # else some may be the values of retired flags
-        near = program.nearest(unknown[0].partition("=")[0], command._option_string_actions)
-        sentences.append(f"unknown: {' '.join(unknown)}{near}")
+        suggestion = near(unknown[0].partition("=")[0], tuple(command._option_string_actions))
+        sentences.append(f"unknown: {' '.join(unknown)}{suggestion}")
     lines = [f"{command.prog}: {sentence}\n" for sentence in sentences]
     return "".join([*lines, f"{command.lists_all}\n"])
 

@@ -1,7 +1,6 @@
 """What the programs `hpad` and `kubectl-hpad` share: the parser, and how errors become messages and exit statuses."""
 
 import argparse
-import difflib
 import errno
 import gc
 import os
@@ -10,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn
 
-from hpad.api.text import shown
+from hpad.api.text import near, shown
 from hpad.cli import output
 from hpad.cli.output import Failure, WrongUse
 
@@ -41,12 +40,6 @@ def collect_seldom() -> None:
     imported modules stay.
     """
     gc.set_threshold(_YOUNG, _MIDDLE, _ALL)
-
-
-def nearest(text: str, known: Iterable[str]) -> str:
-    """Returns "; did you mean X?" with the known text that resembles this one most; "" where none does."""
-    found = difflib.get_close_matches(text, known, n=1)
-    return f"; did you mean {found[0]}?" if found else ""
 
 
 class HelpAll(argparse._HelpAction):
@@ -116,8 +109,8 @@ class CommandParser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         known = [str(each) for each in action.choices]
-        near = nearest(str(value), known)
-        raise argparse.ArgumentError(action, f"{shown(str(value))} is none of {', '.join(known)}{near}")
+        suggestion = near(str(value), tuple(known))
+        raise argparse.ArgumentError(action, f"{shown(str(value))} is none of {', '.join(known)}{suggestion}")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses as argparse, and also takes options between the files of a list, such as `a.yaml --flag b.yaml`.

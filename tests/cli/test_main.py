@@ -50,7 +50,7 @@ def test_wrong_use_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("option", "hint"), [("--sync-periood=5s", "; did you mean --sync-period?"), ("--nonsense", "")]
+    ("option", "hint"), [("--sync-periood=5s", "; did you mean '--sync-period'?"), ("--nonsense", "")]
 )
 def test_an_unknown_option_gets_a_suggestion(option: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -106,13 +106,13 @@ def test_a_feature_gate_removed_from_kubernetes_is_refused(capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (["exlain"], "did you mean explain?"),
-        (["docter", "--dry-run"], "did you mean doctor?"),
-        (["sources", "tset"], "did you mean test?"),
-        (["config", "shwo"], "did you mean show?"),
-        (["adapters", "descibe", "static"], "did you mean describe?"),
-        (["explain", "web", "-o", "jsn"], "did you mean json?"),
-        (["config", "show", "--listne"], "did you mean --listen?"),
+        (["exlain"], "did you mean 'explain'?"),
+        (["docter", "--dry-run"], "did you mean 'doctor'?"),
+        (["sources", "tset"], "did you mean 'test'?"),
+        (["config", "shwo"], "did you mean 'show'?"),
+        (["adapters", "descibe", "static"], "did you mean 'describe'?"),
+        (["explain", "web", "-o", "jsn"], "did you mean 'json'?"),
+        (["config", "show", "--listne"], "did you mean '--listen'?"),
         (["zzz"], "'zzz' is none of run, demo"),
     ],
 )

@@ -138,7 +138,7 @@ async def test_a_missing_hpa_is_an_error(direct: Plugin) -> None:
     assert await direct.refused("status none") == "kubectl-hpad: no HPA none in namespace default\n"
     status, out, err = await direct.run("status", "--contxt=x")
     assert (status, out) == (2, "")
-    assert err.startswith("kubectl hpad status: unknown: --contxt=x; did you mean --context?\n")
+    assert err.startswith("kubectl hpad status: unknown: --contxt=x; did you mean '--context'?\n")
     status, _, err = await direct.run("status", "-A", "-n", "x")
     assert (status, err.splitlines()[0]) == (
         2,

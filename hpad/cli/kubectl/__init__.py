@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Final, NoReturn
 
+from hpad.api.text import near
 from hpad.cli import program
 from hpad.cli.kubectl import commands, flags, status
 
@@ -75,8 +76,8 @@ def _take(unknown: Sequence[str], args: argparse.Namespace, command: argparse.Ar
     if hasattr(args, "names") and not any(each.startswith("-") for each in unknown):
         args.names += unknown
         return
-    near = program.nearest(unknown[0].partition("=")[0], command._option_string_actions)
-    text = f"{command.prog}: unknown: {' '.join(unknown)}{near}"
+    suggestion = near(unknown[0].partition("=")[0], tuple(command._option_string_actions))
+    text = f"{command.prog}: unknown: {' '.join(unknown)}{suggestion}"
     command.exit(2, f"{text}\n`{command.prog} --help` lists all flags.\n")
 
 
