@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import asdict
+
 from hpad.api.hpa import kind_of
 from hpad.api.metadata import Key
 from hpad.simulation.advice import summary
@@ -44,10 +46,7 @@ def _item(each: Assessment, price: float | None) -> dict[str, Any]:
         "unadvised": each.unadvised or None,
         "trust": trust(each.trust),
         "facts": _facts(each.facts, price),
-        "readings": {
-            address: {"source": reading.source, "expression": reading.expression, "problem": reading.problem}
-            for address, reading in each.readings.items()
-        },
+        "readings": {address: reading._asdict() for address, reading in each.readings.items()},
         "notes": list(each.notes),
         "samples": each.samples,
     }
@@ -56,7 +55,7 @@ def _item(each: Assessment, price: float | None) -> dict[str, Any]:
 def _advice(each: Assessment, advice: Advice, price: float | None) -> dict[str, Any]:
     return {
         "text": advice.text,
-        "changes": [{"path": to.path, "before": to.before, "after": to.after} for to in advice.changes],
+        "changes": [asdict(change) for change in advice.changes],
         "saved": round(advice.saved, 4),
         **_priced("savedReplicaHours", summary.saved(each), "savedCost", price),
         "chosen": {"before": figures(advice.before, price), "after": figures(advice.after, price)},
@@ -82,15 +81,7 @@ def _facts(facts: Facts, price: float | None) -> dict[str, Any]:
         "secondsFailing": {reason: round(seconds, 3) for reason, seconds in facts.failing.items()},
         "rescales": facts.rescales,
         "flaps": facts.flaps,
-        "sawtooth": None
-        if sawtooth is None
-        else {
-            "begin": time(sawtooth.begin),
-            "end": time(sawtooth.end),
-            "rescales": sawtooth.rescales,
-            "lowest": sawtooth.lowest,
-            "highest": sawtooth.highest,
-        },
+        "sawtooth": sawtooth and {**asdict(sawtooth), "begin": time(sawtooth.begin), "end": time(sawtooth.end)},
         "idleReplicaHours": None if facts.idle is None else round(facts.idle / 3600, 4),
         "peak": facts.peak,
     }

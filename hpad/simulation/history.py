@@ -89,6 +89,11 @@ def goal_of(metric: CompiledMetric) -> float:
     return float(metric.amount) if metric.kind == UTILIZATION else metric.amount / 1000
 
 
+def is_same(one: CompiledMetric, other: CompiledMetric) -> bool:
+    """Whether two metrics have values of the same thing in the same unit, whatever their targets are."""
+    return (one.query, one.kind) == (other.query, other.kind)
+
+
 def is_total(metric: CompiledMetric) -> bool:
     """Whether the column of a metric is a total over all replicas, which does not fall as they grow."""
     return not metric.of_pods and metric.kind == AVERAGE_VALUE

@@ -15,7 +15,7 @@ from hpad.simulation.advice.model import trust
 from hpad.simulation.advice.model.load_model import LoadModel
 from hpad.simulation.advice.model.rerun import Rerun, rerun
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.history import DAY
+from hpad.simulation.history import DAY, is_same
 
 _OVERLOAD: Final = 0.002
 """The share of the time by which overload may grow: as much is chance in a week."""
@@ -95,17 +95,13 @@ def _fitting(now: HorizontalPodAutoscaler, changed: HorizontalPodAutoscaler) -> 
     if changed.spec.scale_target_ref != now.spec.scale_target_ref:
         raise ValueError("it would scale another target, whose past is another one")
     present, new = compiled_spec(now).metrics, compiled_spec(changed).metrics
-    order = [next((index for index, each in enumerate(new) if _is_same(each, metric)), None) for metric in present]
+    order = [next((index for index, each in enumerate(new) if is_same(each, metric)), None) for metric in present]
     places = [index for index in order if index is not None]
     if len(places) != len(new) or len(new) != len(present) or len({*places}) != len(places):
         raise ValueError(f"it would {_other_metrics(present, new)}, and overload by other metrics is not comparable")
     metrics = changed.spec.metrics or ()
     spec = msgspec.structs.replace(changed.spec, metrics=tuple(metrics[index] for index in places))
     return msgspec.structs.replace(changed, spec=spec)
-
-
-def _is_same(one: CompiledMetric, other: CompiledMetric) -> bool:
-    return (one.query, one.kind) == (other.query, other.kind)
 
 
 def _other_metrics(present: Sequence[CompiledMetric], new: Sequence[CompiledMetric]) -> str:
@@ -122,7 +118,7 @@ def _other_metrics(present: Sequence[CompiledMetric], new: Sequence[CompiledMetr
 
 def _not_in(others: Sequence[CompiledMetric], metrics: Sequence[CompiledMetric]) -> set[str]:
     """Returns the labels of the metrics that are not among the others."""
-    return {metric.label for metric in metrics if not any(_is_same(metric, each) for each in others)}
+    return {metric.label for metric in metrics if not any(is_same(metric, each) for each in others)}
 
 
 def whole(run: Rerun) -> Figures:

@@ -30,7 +30,7 @@ from hpad.engine.turn import Reconcile
 from hpad.records import replay, writer
 from hpad.records.format import RecordingError, Scenario, Step, decode_scenario
 from hpad.simulation.advice.past import Column, HpaPast, MetricReading
-from hpad.simulation.history import REPLICAS, LoadHistory, is_total, metrics_of, named
+from hpad.simulation.history import REPLICAS, LoadHistory, is_same, is_total, metrics_of, named
 
 SOURCE: Final = "hpad's recording"
 _STEP: Final = 60.0
@@ -263,15 +263,11 @@ def _values(chosen: Sequence[_Turn | None], metric: CompiledMetric) -> Column:
             column.append(None)
             continue
         if id(turn.metrics) not in places:
-            same = (index for index, each in enumerate(turn.metrics) if _is_same(each, metric))
+            same = (index for index, each in enumerate(turn.metrics) if is_same(each, metric))
             places[id(turn.metrics)] = next(same, None)
         place = places[id(turn.metrics)]
         column.append(None if place is None else turn.values[place])
     return column
-
-
-def _is_same(one: CompiledMetric, other: CompiledMetric) -> bool:
-    return (one.query, one.kind) == (other.query, other.kind)
 
 
 def _column(chosen: Sequence[_Turn | None], of: Callable[[_Turn], int | None]) -> Column:
