@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from statistics import median_high
 from typing import Any, Final, NamedTuple
 
 from hpad.api import amounts
@@ -184,7 +185,7 @@ def _minima(found: Situation) -> Iterator[SettingCandidate]:
     least = 2 if low >= 2 else 1
     if low <= least or found.facts.at_minimum < _AT_MINIMUM * found.facts.seconds:
         return
-    usual = math.ceil(_quantile(found.model.asked, 0.5))
+    usual = math.ceil(median_high(found.model.asked or [0.0]))
     for count in dict.fromkeys((least, max(usual, least))):
         if count < low:
             change = _change("minReplicas", low, count)
@@ -299,7 +300,3 @@ def _windows(found: Situation) -> Iterator[SettingCandidate]:
     for length in lengths:
         change = _change(DOWN_WINDOW, None if behavior is None or behavior.down.window is None else window, length)
         yield SettingCandidate((change,), mends, f"scale-down window {window} -> {length} s")
-
-
-def _quantile(values: Sequence[float], share: float) -> float:
-    return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
