@@ -66,8 +66,9 @@ class ScheduleWindow(msgspec.Struct, frozen=True, gc=False):
 
         `end` is what `ends` returns for this time.
         """
-        start = next(cronsim.CronSim(self.start, now.astimezone(_zone(self.zone))), None)
-        found = (None if start is None else start.astimezone(UTC), end)
+        starts = (each.astimezone(UTC) for each in cronsim.CronSim(self.start, now.astimezone(_zone(self.zone))))
+        # In the hour that occurs for the second time, cronsim begins with starts of the first time.
+        found = (next((start for start in starts if start > now), None), end)
         return min((each for each in found if each is not None), default=None)
 
     def _begun(self, now: datetime) -> datetime | None:

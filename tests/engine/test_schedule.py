@@ -123,11 +123,11 @@ CHANGES = [  # when clocks change, in UTC
 def test_a_window_is_open_for_its_length_after_each_start_where_clocks_change(
     start: str, zone: str, change: str
 ) -> None:
-    """Holds windows, which search backwards, against all starts of the days before, one after the other."""
+    """Holds windows, which search from each minute, against all starts of the days around it, one after the other."""
     (window,) = schedule.parse(f"{start} for 7m in {zone}: min=5")
     middle = at(change)
     starts = CronSim(start, (middle - timedelta(days=2)).astimezone(ZoneInfo(zone)))
-    until = middle + timedelta(days=1)
+    until = middle + timedelta(days=2)
     begun = [each.astimezone(UTC) for each in takewhile(lambda each: each < until, starts)]
     assert len(begun) >= 2
     for minutes in range(-200, 300):
@@ -135,6 +135,8 @@ def test_a_window_is_open_for_its_length_after_each_start_where_clocks_change(
         latest = max(each for each in begun if each <= now)
         end = latest + timedelta(minutes=7)
         assert window.ends(now) == (end if now < end else None), now
+        following = min(each for each in begun if each > now)
+        assert window.edge(now, window.ends(now)) == (min(end, following) if now < end else following), now
 
 
 @pytest.mark.parametrize(
