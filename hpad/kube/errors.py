@@ -54,6 +54,7 @@ class ApiError(Exception):
     `reason` is the machine-readable reason of Kubernetes ("NotFound", "Conflict", "Expired", ...); `message` is the
     server's text for conditions and events, and never contains a credential; `retry_after` is in seconds, None if the
     server did not send it. `no_resource`: the server does not have the resource, as opposed to the object.
+    `namespace_ends`: the namespace is being deleted, and takes no new objects.
     """
 
     status: int
@@ -61,6 +62,7 @@ class ApiError(Exception):
     message: str
     retry_after: float | None = None
     no_resource: bool = False
+    namespace_ends: bool = False
 
     def __str__(self) -> str:
         return self.message
@@ -100,9 +102,14 @@ class ApiError(Exception):
         return (self.status in {0, 408, 429} and self.reason != TOO_LARGE) or self.status >= 500
 
 
+class _Cause(msgspec.Struct):
+    reason: str = ""
+
+
 class _Details(msgspec.Struct, rename="camel"):
     name: str = ""
     retry_after_seconds: int | None = None
+    causes: tuple[_Cause, ...] | None = None
 
 
 class ApiStatus(msgspec.Struct):
@@ -116,6 +123,8 @@ class ApiStatus(msgspec.Struct):
 
 
 _STATUS = msgspec.json.Decoder(ApiStatus)
+_NAMESPACE_ENDS: Final = "NamespaceTerminating"
+"""Cause of the refusal of a new object (k8s.io/api, core/v1/types.go: NamespaceTerminatingCause)."""
 
 
 _DEEPEST: Final = 10_000
@@ -162,7 +171,8 @@ def from_answer(code: int, body: bytes, headers: Mapping[str, str], request: str
     code = status.code or code
     # Recorded answers: without details a metric is missing, with a name an object (tests/data/fixtures/metrics, scale).
     no_resource = code == 404 and details is not None and not details.name
-    return ApiError(code, status.reason, status.message, after, no_resource=no_resource)
+    ends = details is not None and any(cause.reason == _NAMESPACE_ENDS for cause in details.causes or ())
+    return ApiError(code, status.reason, status.message, after, no_resource=no_resource, namespace_ends=ends)
 
 
 def from_event(body: bytes) -> ApiError:

@@ -248,6 +248,8 @@ class EventRecorder:
                 self._bugs.ended()
                 return
             except errors.ApiError as error:
+                if error.namespace_ends:  # as in client-go (tools/record/event.go: recordEvent)
+                    break
                 if error.status:  # any answer is final: other events wait behind this one
                     self._refused.occurred(
                         subject=namespace,

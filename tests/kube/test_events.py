@@ -268,5 +268,21 @@ async def test_refused_events_are_logged_for_each_namespace(script, recorder):
     ]
 
 
+async def test_events_of_a_namespace_that_is_being_deleted_are_dropped_without_a_word(script, recorder):
+    """The answer of the admission plugin NamespaceLifecycle, to be expected for each namespace that comes and goes."""
+    message = "is forbidden: unable to create new content in namespace fix because it is being terminated"
+    cause = {
+        "reason": "NamespaceTerminating",
+        "message": "namespace fix is being terminated",
+        "field": "metadata.namespace",
+    }
+    refusal = failure(403, "Forbidden", message) | {"details": {"name": "web.1", "kind": "events", "causes": [cause]}}
+    script.on("POST", PATH, says(refusal, 403))
+    with structlog.testing.capture_logs() as logged:
+        recorder.record(WEB, RESCALE)
+        await recorder.flush()
+    assert (recorder.dropped, logged) == (1, [])
+
+
 def elsewhere(name):
     return ObjectMeta(name=name, namespace="other", uid=f"other-{name}")
