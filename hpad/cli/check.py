@@ -197,24 +197,30 @@ def _check(document: Document, given: _Given) -> Checked | None:
 
 def _check_hpa(document: Document, given: _Given) -> Checked:
     loaded = hpas.load(document, namespace=given.namespace, scale_to_zero=given.scale_to_zero)
-    errors, defaulted = loaded.errors, None
+    errors, defaulted, warnings = loaded.errors, None, [*_ignored_annotations(document.value)]
     if loaded.hpa is not None:
         errors += (*annotation_errors(loaded.hpa, document.value), *_query_errors(loaded.hpa, given.sources))
         errors += (*_budget_errors(loaded.hpa, document.value, given.budgets),)
         defaulted = _defaulted(loaded.hpa, document)
+        warnings += _warnings(loaded.hpa, document.value, given)
     errors += tuple(map(_unset, _placeholders(document.value)))
-    warnings = (
-        *_ignored_annotations(document.value),
-        *_without_effect(loaded.hpa, document.value),
-        *_unmatchable(loaded.hpa),
-        *_mistyped(loaded.hpa),
-        *_unserved(loaded.hpa),
-        *_unread_queries(loaded.hpa),
-        *_zero(loaded.hpa, given),
-        *(() if loaded.hpa is None or loaded.hpa.kind == v2.AUTOSCALER else missing_fields(loaded.hpa.spec)),
-    )
-    placed = _placed(document, errors), defaulted, _placed(document, warnings)
+    placed = _placed(document, errors), defaulted, _placed(document, tuple(warnings))
     return Checked(document, str(loaded), loaded.name, *placed, loaded.hpa)
+
+
+def _warnings(hpa: v2.HorizontalPodAutoscaler, value: dict[str, Any], given: _Given) -> Iterator[Problem]:
+    yield from _without_effect(hpa, value)
+    yield from _unmatchable(hpa)
+    yield from _mistyped(hpa)
+    if why := unserved_target(hpa):
+        path = "spec.scaleTargetRef.apiVersion"
+        yield Problem(path, f"{path}: {why}")
+    yield from _unread_queries(hpa)
+    if hpa.kind != v2.AUTOSCALER:
+        yield from missing_fields(hpa.spec)
+    elif hpa.spec.min_replicas == 0 and not given.scale_to_zero:
+        detail = "counts as 1 unless hpad's configuration sets the feature gate HPAScaleToZero"
+        yield invalid("spec.minReplicas", 0, detail)
 
 
 def _query_errors(
@@ -269,14 +275,12 @@ _FOR_ZERO: Final = (controls.ZERO_AFTER, controls.INITIAL_DELAY)
 """Annotations that have an effect where minReplicas is 0 only. (So has hpad.io/activation, which may wait for that.)"""
 
 
-def _without_effect(hpa: v2.HorizontalPodAutoscaler | None, value: dict[str, Any]) -> Iterator[Problem]:
+def _without_effect(hpa: v2.HorizontalPodAutoscaler, value: dict[str, Any]) -> Iterator[Problem]:
     """Warnings about annotations that change nothing in this HPA, and about too many spare replicas.
 
     Idle-first changes nothing on a StatefulSet, which removes its pods by ordinal.
     """
-    named = {} if hpa is None else hpa.metadata.annotations or {}
-    if hpa is None or not named:
-        return
+    named = hpa.metadata.annotations or {}
     own = controls.read(named).controls
     if controls.ORDER in named and own.idle_first and busy.by_ordinal(hpa):
         text = "has no effect: a StatefulSet removes the pod with the highest ordinal"
@@ -296,16 +300,9 @@ def _without_effect(hpa: v2.HorizontalPodAutoscaler | None, value: dict[str, Any
         yield invalid(_place(controls.SPARE, value), named[controls.SPARE], f"{text}, and maxReplicas is {most}")
 
 
-def _zero(hpa: v2.HorizontalPodAutoscaler | None, given: _Given) -> Iterator[Problem]:
-    """A warning about minReplicas 0 in an Autoscaler, if the feature gate for it is not known to be on."""
-    if hpa is not None and hpa.kind == v2.AUTOSCALER and hpa.spec.min_replicas == 0 and not given.scale_to_zero:
-        detail = "counts as 1 unless hpad's configuration sets the feature gate HPAScaleToZero"
-        yield invalid("spec.minReplicas", 0, detail)
-
-
-def _unmatchable(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[Problem]:
+def _unmatchable(hpa: v2.HorizontalPodAutoscaler) -> Iterator[Problem]:
     """Warnings about selectors of metrics that no label can match. The API server takes them; their metrics fail."""
-    for index, metric in enumerate(hpa.spec.metrics or () if hpa is not None else ()):
+    for index, metric in enumerate(hpa.spec.metrics or ()):
         for kind, source in (("external", metric.external), ("object", metric.object), ("pods", metric.pods)):
             selector = None if source is None else source.metric.selector
             if selector is not None and (why := _never(selector)):
@@ -316,24 +313,18 @@ _FIELDS: Final = {"Utilization": "averageUtilization", "Value": "value", "Averag
 """The field that belongs to each type of a metric target."""
 
 
-def _mistyped(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[Problem]:
+def _mistyped(hpa: v2.HorizontalPodAutoscaler) -> Iterator[Problem]:
     """Warnings about metric targets whose field belongs to another type. The controller looks at the field alone.
 
     Source: Kubernetes 1.36, horizontal.go: computeStatusForExternalMetric and the others.
     """
-    for index, metric in enumerate(v2.to_builtins(hpa.spec.metrics or ()) if hpa is not None else ()):
+    for index, metric in enumerate(v2.to_builtins(hpa.spec.metrics or ())):
         for kind, source in metric.items():
             target = source.get("target", {}) if isinstance(source, dict) else {}
             for type, field in _FIELDS.items():
                 if target.get(field) is not None and target["type"] != type:
                     path = f"spec.metrics[{index}].{kind}.target.type"
                     yield Problem(path, f"{path}: {target['type']} has no effect, since {field} is set")
-
-
-def _unserved(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[Problem]:
-    path = "spec.scaleTargetRef.apiVersion"
-    if hpa is not None and (why := unserved_target(hpa)):
-        yield Problem(path, f"{path}: {why}")
 
 
 def unserved_target(hpa: v2.HorizontalPodAutoscaler) -> str:
@@ -343,11 +334,10 @@ def unserved_target(hpa: v2.HorizontalPodAutoscaler) -> str:
     return "" if served else f'{version} is not served since Kubernetes 1.16: write "apps/v1"'
 
 
-def _unread_queries(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[Problem]:
+def _unread_queries(hpa: v2.HorizontalPodAutoscaler) -> Iterator[Problem]:
     """Warnings about queries of an Autoscaler that none of its metrics names."""
-    metrics = () if hpa is None else hpa.spec.metrics
-    named = {metric.external.metric.name for metric in metrics if metric.external is not None}
-    for index, query in enumerate(() if hpa is None else hpa.spec.queries):
+    named = {metric.external.metric.name for metric in hpa.spec.metrics or () if metric.external is not None}
+    for index, query in enumerate(hpa.spec.queries):
         if query.name not in named:
             text = f"spec.queries[{query.name}]: is not read: no External metric has this name"
             yield Problem(f"spec.queries[{index}].name", text)
