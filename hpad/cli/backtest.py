@@ -7,7 +7,7 @@ import itertools
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -214,7 +214,7 @@ def _past(args: argparse.Namespace) -> PastLoad:
 
 
 def _history(args: argparse.Namespace) -> LoadHistory:
-    begin, end = _moment(args.begin, "--from"), _moment(args.end, "--to")
+    begin, end = moments.between(args, SystemClock().now())
     if args.csv is not None:
         return history.read_csv(args.csv).between(begin, end)
     from hpad.simulation import prometheus  # imported late: it loads requests
@@ -226,12 +226,6 @@ def _history(args: argparse.Namespace) -> LoadHistory:
         raise WrongUse("--prometheus needs --query COLUMN=PROMQL, one per metric, and one of replicas")
     server = prometheus.QueriedPrometheus(args.prometheus, args.prometheus_token_file, args.prometheus_ca_file)
     return prometheus.read(server, queries, begin, end or SystemClock().now(), args.step, _progress)
-
-
-def _moment(text: str | None, flag: str) -> datetime | None:
-    if text is None:
-        return None
-    return moments.parse(flag, text, SystemClock().now())
 
 
 def _query(text: str) -> tuple[str, str]:
@@ -259,7 +253,7 @@ def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> tuple[l
     known = history.named(cases[0].hpa)
     for unknown in {*args.shared} - {*known}:
         raise WrongUse(f"--shared {shown(unknown)}: the HPA has no such metric; it has {', '.join(known)}")
-    begin, end = _moment(args.begin, "--from"), _moment(args.end, "--to")
+    begin, end = moments.between(args, SystemClock().now())
     runs = [RecordedBacktest(case.name, case.hpa, frozenset(args.shared)) for case in cases]
     key, found, others = cases[0].hpa.key, 0, dict[str, None]()
     for place, value in replay.read(args.recording, _say_left_out):
@@ -281,7 +275,7 @@ def _recorded_metrics(args: argparse.Namespace, hpa: HorizontalPodAutoscaler) ->
     """Returns the values of a recording for the report; it is read a second time, which only a report is worth."""
     if args.report is None:
         return ()
-    begin, end = _moment(args.begin, "--from"), _moment(args.end, "--to")
+    begin, end = moments.between(args, SystemClock().now())
     pasts = recorded_pasts(args.recording, begin, end, wanted=lambda key: key == hpa.key, left_out=lambda text: None)
     return next((metric_charts(hpa, past.load) for past in pasts), ())
 

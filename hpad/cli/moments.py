@@ -1,5 +1,6 @@
 """Times on the command line: `--at 02:40`, `--since 2h`."""
 
+import argparse
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -29,6 +30,23 @@ def parse(flag: str, text: str, now: datetime, zone: tzinfo | None = None) -> da
     if found > now:
         raise WrongUse(f"{flag}: {shown(text)} is in the future")
     return found.astimezone(UTC)
+
+
+def between(args: argparse.Namespace, now: datetime) -> tuple[datetime | None, datetime | None]:
+    """Returns the times of the flags --from and --to, None for one that is not given.
+
+    Raises WrongUse, also where the first one is the later one.
+    """
+    begin = None if args.begin is None else parse("--from", args.begin, now)
+    end = None if args.end is None else through_second(parse("--to", args.end, now))
+    if begin is not None and end is not None and begin > end:
+        raise WrongUse(f"--from {shown(args.begin)} is {written(begin)}, after --to {shown(args.end)}, {written(end)}")
+    return begin, end
+
+
+def written(time: datetime) -> str:
+    """Returns a time in UTC: 2026-11-22T02:40:00Z."""
+    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def through_second(at: datetime) -> datetime:

@@ -7,13 +7,14 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from hpad.api.hpa import key_of
 from hpad.api.metadata import Key
 from hpad.api.text import meant, shown
 from hpad.cli import moments, paint
+from hpad.cli.moments import written
 from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
 from hpad.engine.outlook import outlook
@@ -77,12 +78,7 @@ class Selection:
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Selection":
         """Returns the selection of the arguments. Raises Failure for an invalid time."""
-        now = SystemClock().now()
-        begin = None if args.begin is None else moments.parse("--from", args.begin, now)
-        end = None if args.end is None else moments.through_second(moments.parse("--to", args.end, now))
-        if begin is not None and end is not None and begin > end:
-            raise WrongUse(f"--from {shown(args.begin)} is {_text(begin)}, after --to {shown(args.end)}, {_text(end)}")
-        return cls(args.hpa, begin, end)
+        return cls(args.hpa, *moments.between(args, SystemClock().now()))
 
     @property
     def limited(self) -> bool:
@@ -122,9 +118,11 @@ class Selection:
         if not self.limited or self._found or self._first is None or self._last is None:
             return
         flags = [
-            f"{flag} {_text(time)}" for flag, time in (("--from", self._begin), ("--to", self._end)) if time is not None
+            f"{flag} {written(time)}"
+            for flag, time in (("--from", self._begin), ("--to", self._end))
+            if time is not None
         ]
-        recorded = f"the recording is of {_text(self._first)} to {_text(self._last)}"
+        recorded = f"the recording is of {written(self._first)} to {written(self._last)}"
         raise RecordingError(f"{', '.join(flags)}: no step was recorded in that time; {recorded}")
 
 
@@ -135,10 +133,6 @@ def _identity(scenario: dict[str, Any]) -> Key:
     metadata = whole.get("metadata")
     found = metadata if isinstance(metadata, dict) else {}
     return key_of(str(found.get("namespace") or "default"), str(found.get("name") or ""), str(whole.get("kind")))
-
-
-def _text(time: datetime) -> str:
-    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def add_parser(commands: Any) -> None:

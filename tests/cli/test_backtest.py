@@ -220,6 +220,7 @@ def test_a_search_ranks_and_marks(web: str, past: str, capsys: pytest.CaptureFix
     [
         (["--csv", "none.csv"], 1, "none.csv: cannot be read: No such file or directory"),
         (["--recording", "none.jsonl"], 1, "none.jsonl: cannot be read"),
+        (["--csv", "none.csv", "--from", "1h", "--to", "2h"], 2, "--from '1h' is "),
         (["--prometheus", "http://127.0.0.1:9"], 2, "--prometheus needs --from TIME"),
         (["--prometheus", "http://127.0.0.1:9", "--from", "1h"], 2, "--prometheus needs --query COLUMN=PROMQL"),
         (
