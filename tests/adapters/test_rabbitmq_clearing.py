@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 import pytest
-import structlog
 from aiohttp import web
 from support.brokers import PATIENT
 from support.rabbit_queues import counter, length, queue, until
@@ -248,20 +247,12 @@ async def test_a_broker_without_rates_is_an_error(stub, rabbit):
     assert "keeps no rates" in answer.message
 
 
-async def test_a_single_active_consumer_is_logged_once(stub, rabbit):
+async def test_a_single_active_consumer_is_one_worker(stub, rabbit):
     arguments = {"x-single-active-consumer": True}
     recorded(stub, "basic", messages=9, messages_ready=9, arguments=arguments, message_stats={})
-    source = rabbitmq.RabbitMQ(rabbitmq.Settings(url=stub.url, username="monitor", password="secret"), rabbit)
-    query = testing.external("queue_workers_to_clear", "queue=tasks,goal=60s")
-    with structlog.testing.capture_logs() as logged:
-        for _ in range(2):
-            [answer] = await source.answer([query])
-            assert isinstance(answer, ExternalSample)
-            assert answer.values == (1_000,)
-    [warning] = logged
-    assert warning["log_level"] == "warning"
-    assert warning["reason"].startswith('queue "tasks" in vhost "/" of ')
-    assert warning["reason"].endswith(" has a single active consumer: no more than one works, however many there are")
+    answer = await asked(stub.url, rabbit, "queue_workers_to_clear", "queue=tasks,goal=60s")
+    assert isinstance(answer, ExternalSample)
+    assert answer.values == (1_000,)
     assert "arguments.x-single-active-consumer" in stub.requests[1].query["columns"]
 
 
