@@ -183,7 +183,7 @@ class Caller:
                 [queries[index] for index in again], min(remaining, self._limits.timeout)
             )
             for index, answer in zip(again, answers_again, strict=True):
-                found[index] = answer
+                found[index] = _without_answer(found[index]) if isinstance(answer, TimedOut) else answer
         return found
 
     async def aclose(self) -> None:
@@ -257,6 +257,11 @@ class Caller:
             await self._adapter.aclose()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code may raise anything
             self._log.warning("the adapter failed to close", source=self._name, exception=type(error).__name__)
+
+
+def _without_answer(first: Any) -> TimedOut:
+    """Returns the answer to a query whose retry timed out: what the first attempt said, which is more exact."""
+    return TimedOut(first.message, first.blame, lasting=True, alive=first.alive)
 
 
 def readable(source: str, answer: Answer, redactor: Redactor) -> Answer:

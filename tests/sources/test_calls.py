@@ -182,6 +182,22 @@ async def test_retries_end_within_the_budget_of_the_call():
 
 
 @in_virtual_time
+async def test_a_retry_that_times_out_leaves_the_error_of_the_first_attempt():
+    """It is the more exact one. The query is slow all the same."""
+
+    async def behave(queries: Sequence[Query]) -> Any:
+        await asyncio.sleep(5)
+        return [AdapterError('metric "a" has no answer within 5s', alive=True)]
+
+    source = opened(Scripted(behave), retries=2, timeout=8.0, budget=8.0)
+    answer = await source.ask(A)
+    assert (answer.message, answer.alive) == ('metric "a" has no answer within 5s', True)
+    assert now() == 8.0
+    assert A in source._slow
+    assert source.report("x").state == "ok"
+
+
+@in_virtual_time
 async def test_the_number_of_attempts_that_never_end_is_bounded():
     """The adapter ignores its cancellation: a bounded number of its calls is abandoned, and it is called again as soon
     as they end."""
