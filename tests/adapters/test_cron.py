@@ -75,6 +75,15 @@ def test_a_window_over_the_missing_hour_lasts_an_hour_less():
     assert minutes == [0, 30, 60, 90]
 
 
+@pytest.mark.parametrize(("start", "end"), [("0 2 * * *", "30 2 * * *"), ("30 2 * * *", "45 2 * * *")])
+def test_a_window_within_the_missing_hour_does_not_open(start, end):
+    """Start and end come at 03:00, which is 01:00 UTC on 2026-03-29. The next window is of the day after."""
+    night = window(start=start, end=end)
+    first = datetime(2026, 3, 29, tzinfo=UTC)
+    assert {value(night, first + timedelta(minutes=m)) for m in range(0, 1440, 15)} == {0}
+    assert value(night, datetime(2026, 3, 30, 0, 30 if start == "30 2 * * *" else 0, tzinfo=UTC)) == 10
+
+
 @pytest.mark.parametrize(
     ("changed", "error"),
     [
