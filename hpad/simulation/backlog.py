@@ -32,7 +32,8 @@ class Backlog:
     `busy` is the number of samples that show how much a consumer does, `per_replica` their median in messages per
     second, which holds for all other times. `begins_empty`: the history has no lengths of the queue.
 
-    Raises HistoryError for a missing column of rates, and where no sample shows what a consumer does.
+    Raises HistoryError for a column of rates that is missing or has one below zero, and where no sample shows what a
+    consumer does.
     """
 
     def __init__(self, history: LoadHistory, column: str, rates: Rates) -> None:
@@ -40,6 +41,9 @@ class Backlog:
             if name not in history.columns:
                 known = ", ".join(history.columns)
                 raise HistoryError(f"the history has no column {name} of the queue {column}; it has {known}")
+            lowest = min((rate for rate in history.columns[name] if rate is not None), default=0.0)
+            if lowest < 0:
+                raise HistoryError(f"{name}: a queue cannot have {lowest:g} messages per second; 0 or more are needed")
         self._times = history.times
         self._published = history.columns[rates.published]
         self._recorded = history.columns.get(column, [None] * len(history.times))

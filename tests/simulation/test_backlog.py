@@ -88,9 +88,10 @@ def test_a_history_without_lengths_begins_with_an_empty_queue() -> None:
     [
         (history([0, 0], 1.0), RATES, "no sample shows queue_messages with a message or more for each replica"),
         (history([0, 0], 1.0), Rates("sent", "acked"), "the history has no column sent of the queue queue_messages"),
+        (history([9, 9], -1.0), RATES, "published: a queue cannot have -1 messages per second; 0 or more are needed"),
     ],
 )
-def test_what_is_missing_is_named(past: LoadHistory, rates: Rates, error: str) -> None:
+def test_what_is_missing_or_cannot_be_is_named(past: LoadHistory, rates: Rates, error: str) -> None:
     with pytest.raises(HistoryError, match=error):
         Backlog(past, NAME, rates)
 
