@@ -175,6 +175,16 @@ def test_the_hpad_of_the_sample_manifests_is_found(overlay: str, namespace: str,
     assert find(Lister(*services, instance)) == [HpadPod(namespace, "a", "http", 8473, name)]
 
 
+def test_a_kubectl_that_prints_more_than_json_is_named() -> None:
+    class Wrapped(Lister):
+        def output(self, *arguments: str) -> str:
+            return "Logged in as me\n" + super().output(*arguments)
+
+    for chosen in (None, "hpad/hpad"):
+        with pytest.raises(Failure, match=r"^kubectl get has printed something else than JSON: 'Logged in as me"):
+            find(Wrapped(service()), chosen)
+
+
 def test_other_errors_are_those_of_kubectl() -> None:
     class Failing(Lister):
         def output(self, *arguments: str) -> str:

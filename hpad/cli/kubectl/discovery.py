@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hpad.api.text import shown
+from hpad.api.text import begin, shown
 from hpad.cli.kubectl.command import Forbidden, Kubectl
 from hpad.cli.output import Failure, WrongUse
 
@@ -67,10 +67,7 @@ class _Search:
         match = _FORM.fullmatch(chosen)
         if match is None:
             raise WrongUse(f"--service: {shown(chosen)} is not of the form NAMESPACE/NAME")
-        found: Json = json.loads(
-            self._kubectl.output("get", f"service/{match[2]}", f"--namespace={match[1]}", "--output=json")
-        )
-        return found
+        return self._get(f"service/{match[2]}", f"--namespace={match[1]}")
 
     def of_service(self, service: Json) -> list[HpadPod]:
         """Returns the running pods of a Service; raises Failure if there is none."""
@@ -105,8 +102,15 @@ class _Search:
         return found
 
     def _list(self, plural: str, scope: str, labels: str) -> Sequence[Json]:
-        text = self._kubectl.output("get", plural, scope, f"--selector={labels}", "--output=json")
-        return list(json.loads(text).get("items") or ())
+        return list(self._get(plural, scope, f"--selector={labels}").get("items") or ())
+
+    def _get(self, *arguments: str) -> Json:
+        text = self._kubectl.output("get", *arguments, "--output=json")
+        try:
+            found: Json = json.loads(text)
+        except ValueError:  # as of a wrapper of kubectl that prints a line of its own
+            raise Failure(f"kubectl get has printed something else than JSON: {shown(begin(text))}") from None
+        return found
 
 
 def _only(objects: Sequence[Json]) -> Json:
