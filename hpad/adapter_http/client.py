@@ -5,7 +5,6 @@ import math
 import re
 import ssl
 import urllib.parse
-from collections.abc import Mapping
 from typing import Final
 
 import aiohttp
@@ -121,15 +120,9 @@ def _refusal(response: Response) -> str:
         found = ""
     code = f" ({found})" if _ERROR_CODE.fullmatch(found) else ""
     if 300 <= response.status < 400:
-        return (
-            f"{code}, a redirect to {named_redirect(response.location, {})}: write the address where tokens are granted"
-        )
+        return f"{code}, a redirect to {public(response.location)}: write the address where tokens are granted"
     advice = _ADVICE.get(found) or (_ADVICE["invalid_client"] if response.status == 401 else "")
     return f"{code}: {advice}" if advice else code
-
-
-_LONGEST_ADDRESS: Final = 200
-_LEAST_SECRET: Final = 4
 
 
 class Http:
@@ -147,12 +140,6 @@ class Http:
         if options.tls.insecure:
             context.log.warning("server certificates are not verified", source=context.name)
 
-    async def fetch(
-        self, url: str, *, name: str, method: str = "GET", form: Mapping[str, str] | None = None, max_bytes: int = 0
-    ) -> Response:
-        """Returns the answer to a request without headers of its own, as `send` does."""
-        return await self.send(Request(url=url, name=name, method=method, form=form, max_bytes=max_bytes))
-
     async def send(self, request: Request) -> Response:
         """Returns the answer to a request with the credentials, headers and parameters of the settings.
 
@@ -168,8 +155,8 @@ class Http:
             headers = await self.headers()
             response = await self._exchange.send(request, headers)
         if 300 <= response.status < 400 and response.location:
-            where = named_redirect(response.location, headers)
-            text = f"answers with a redirect ({response.status}) to {where}, which is not followed: write that address"
+            where = f"a redirect ({response.status}) to {public(response.location)}"
+            text = f"answers with {where}, which is not followed: write that address"
             raise RequestFailedError(f"{request.name} {text}", lasting=True)
         return response
 
@@ -216,10 +203,3 @@ def _sendable(setting: str, text: str) -> str:
     if not fits_header(text):
         raise AdapterError(f"{setting}: the value contains a line break or control character, unfit for a header")
     return text
-
-
-def named_redirect(location: str, headers: Mapping[str, str]) -> str:
-    """Returns the address of a redirect for messages; without its path if that repeats a header of the request."""
-    where = public(location)[:_LONGEST_ADDRESS]
-    repeats = any(word in where for text in headers.values() for word in text.split() if len(word) >= _LEAST_SECRET)
-    return "/".join(where.split("/", 3)[:3]) if repeats else where

@@ -77,7 +77,7 @@ async def test_no_redirect_is_followed(stub, context: Context) -> None:
 
     async with await asyncio.start_server(listen, "127.0.0.1", 0) as listener:
         port = listener.sockets[0].getsockname()[1]
-        for target in (f"http://127.0.0.1:{port}/", f"//localhost:{port}/", f"https://127.0.0.1:{port}/{SECRET}"):
+        for target in (f"http://127.0.0.1:{port}/", f"//localhost:{port}/"):
             stub.answers(status=302, Location=target)
             message = await refusal(context, stub.url, bearer_token=SECRET)
             assert message.startswith("the server answers with a redirect (302) to ")

@@ -7,7 +7,7 @@ import pytest
 from support.http_stub import SECRET, SERVER, get
 
 from hpad.adapter import AdapterError
-from hpad.adapter_http import Http, HttpOptions, SecretRef, read_secrets
+from hpad.adapter_http import Http, HttpOptions, Request, SecretRef, read_secrets
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ async def test_rotated_files_and_variables_are_read_again(stub, context, tmp_pat
     for word in ("one", "two"):
         (tmp_path / "t").write_text(f"{word}\n")
         monkeypatch.setenv("KEY_HERE", f"key {word}")
-        await http.fetch(stub.url, name=SERVER)
+        await http.send(Request(url=stub.url, name=SERVER))
     sent = [(each.headers["Authorization"], each.headers["X-Key"]) for each in stub.requests]
     assert sent == [("Bearer one", "key one"), ("Bearer two", "key two")]
 

@@ -11,7 +11,7 @@ from aiohttp import web
 from support.http_stub import SERVER, get, refusal, server_tls, serving
 
 from hpad.adapter import AdapterError, Context
-from hpad.adapter_http import Http, HttpOptions, RequestFailedError, Tls, TlsOptions
+from hpad.adapter_http import Http, HttpOptions, Request, RequestFailedError, Tls, TlsOptions
 
 
 @asynccontextmanager
@@ -33,9 +33,9 @@ async def test_a_renewed_authority_is_trusted_without_a_restart(context: Context
     http = Http(context, HttpOptions(tls=TlsOptions(ca=str(tmp_path / "ca"))))
     async with answering(new) as url:
         with pytest.raises(RequestFailedError, match=r"certificate that is not trusted \(.*\): configure ca"):
-            await http.fetch(url, name=SERVER)
+            await http.send(Request(url=url, name=SERVER))
         new.cert_pem.write_to_path(tmp_path / "ca")
-        assert (await http.fetch(url, name=SERVER)).status == 200
+        assert (await http.send(Request(url=url, name=SERVER))).status == 200
 
 
 async def test_a_renewed_client_certificate_is_used_without_a_restart(context: Context, tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ async def test_a_renewed_client_certificate_is_used_without_a_restart(context: C
             issued = authority.issue_cert(f"{name}@example.com", common_name=name)
             issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "new")
             (tmp_path / "new").replace(tmp_path / "client")
-            assert (await http.fetch(url, name=SERVER)).body.decode() == name
+            assert (await http.send(Request(url=url, name=SERVER))).body.decode() == name
 
 
 async def test_the_error_mentions_a_required_client_certificate(context: Context, tmp_path: Path) -> None:

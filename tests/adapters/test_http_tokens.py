@@ -6,7 +6,7 @@ from aiohttp import web
 from support.http_stub import SECRET, SERVER, SetClock, get
 
 from hpad.adapter import AdapterError, Context
-from hpad.adapter_http import Http, HttpOptions, OAuth2
+from hpad.adapter_http import Http, HttpOptions, OAuth2, Request
 
 
 @pytest.mark.parametrize(("life", "last_use"), [(100, 89.9), (3600, 3569.9)])
@@ -26,7 +26,7 @@ async def test_a_token_is_kept_until_shortly_before_it_expires(stub, context, li
     oauth2 = OAuth2(token_url=f"{stub.url}/token", client_id="hpad", client_secret=SECRET)
     http = Http(msgspec.structs.replace(context, clock=clock), HttpOptions(oauth2=oauth2))
     for clock.seconds, expected in ((0.0, "t1"), (last_use, "t1"), (last_use + 0.2, "t2")):
-        assert (await http.fetch(stub.url, name=SERVER)).body.decode() == f"Bearer {expected}"
+        assert (await http.send(Request(url=stub.url, name=SERVER))).body.decode() == f"Bearer {expected}"
 
 
 async def test_a_token_request_is_never_redirected(stub, context: Context) -> None:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from hpad import clock as clocks
 from hpad.adapter import Context
-from hpad.adapter_http import Http, HttpOptions, RequestFailedError
+from hpad.adapter_http import Http, HttpOptions, Request, RequestFailedError
 
 SECRET = "s3cr3t"
 SERVER = "the server"
@@ -99,7 +99,7 @@ class SetClock(clocks.SystemClock):
 async def get(context: Context, url: str, **options: object) -> str:
     """Returns the body of the answer to a request with these options, by default with timeouts of a minute."""
     patient = {"timeout": 60.0, "connect_timeout": 60.0, **options}
-    return (await Http(context, HttpOptions(**patient)).fetch(url, name=SERVER)).body.decode()
+    return (await Http(context, HttpOptions(**patient)).send(Request(url=url, name=SERVER))).body.decode()
 
 
 async def refusal(context: Context, url: str, **options: object) -> str:

@@ -12,7 +12,7 @@ from datetime import timedelta
 import msgspec
 
 from hpad.adapter import AdapterError, Context, parse_duration
-from hpad.adapter_http import UNDECODABLE, Http, decoded, first_line
+from hpad.adapter_http import UNDECODABLE, Http, Request, decoded, first_line
 from hpad_adapters.prometheus import samples
 from hpad_adapters.prometheus.settings import PrometheusServer
 
@@ -111,7 +111,8 @@ class PrometheusConnection:
         if parameters:
             url = f"{url}?{urllib.parse.urlencode(parameters)}"
         body = form if post else None
-        response = await self._http.fetch(url, name=self.name, method=method, form=body, max_bytes=max_bytes)
+        request = Request(url=url, name=self.name, method=method, form=body, max_bytes=max_bytes)
+        response = await self._http.send(request)
         return self.checked(response.status, response.content_type, response.body)
 
     def checked(self, status: int, content_type: str, body: bytes) -> msgspec.Raw:

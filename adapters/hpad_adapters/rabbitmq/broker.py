@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlencode
 import msgspec
 
 from hpad.adapter import AdapterError, Context
-from hpad.adapter_http import UNDECODABLE, Http, RequestFailedError, Response, first_line, read_secrets
+from hpad.adapter_http import UNDECODABLE, Http, Request, RequestFailedError, Response, first_line, read_secrets
 from hpad_adapters.rabbitmq.settings import Settings
 
 _MAX_REASON = 200
@@ -73,7 +73,8 @@ class RabbitmqBroker:
         kind = AdapterError
         for node in tuple(self._nodes):
             try:
-                response = await self._http.fetch(f"{node}{path}?{urlencode(parameters)}", name=f"rabbitmq at {node}")
+                request = Request(url=f"{node}{path}?{urlencode(parameters)}", name=f"rabbitmq at {node}")
+                response = await self._http.send(request)
                 body = self._checked(node, response, vhost)
             except asyncio.CancelledError:
                 # It hangs for longer than the call may take: the next call begins with another node.
