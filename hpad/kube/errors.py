@@ -223,13 +223,12 @@ def explained(server: str, error: Exception) -> tuple[str, str]:
         case aiohttp.ClientConnectorError():
             return unreachable(server, error.os_error)
         case aiohttp.ClientResponseError():
-            return unreadable(
-                server, error.message.strip().splitlines()[0] if error.message.strip() else "not HTTP/1.1"
-            )
+            problem = error.message.strip().splitlines()[0] if error.message.strip() else "not HTTP/1.1"
+            return DISCONNECTED, f"the answer of {server} cannot be read: {problem}"
         case aiohttp.ClientPayloadError():
-            return interrupted(server, EOFError())
+            return DISCONNECTED, f"the answer of {server} broke off ({reason(EOFError())})"
         case aiohttp.ServerDisconnectedError():
-            return interrupted(server, None)
+            return DISCONNECTED, f"{server} closed the connection without an answer"
         case TimeoutError():
             return unreachable(server, TimeoutError())
         case UnicodeError() | RuntimeError():
@@ -237,7 +236,7 @@ def explained(server: str, error: Exception) -> tuple[str, str]:
         case ssl.SSLError():
             return CERTIFICATE, f"{server}: the TLS connection was refused: {error.reason}"
         case _:
-            return interrupted(server, error)
+            return DISCONNECTED, f"the answer of {server} broke off ({reason(error)})"
 
 
 def _refusal_of_proxy(error: aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError) -> str:
@@ -261,15 +260,3 @@ def unreachable(server: str, error: Exception) -> tuple[str, str]:
             return "Connection", f"{server} cannot be reached: {_system_text(error)}"
         case _:  # a RuntimeError: no thread could be started to resolve the name
             return "Connection", f"no request can be sent to {server}: {error}"
-
-
-def interrupted(server: str, error: Exception | str | None) -> tuple[str, str]:
-    """Returns reason and message if a connection ended before the end of an answer; `error` is None without a cause."""
-    if error is None:
-        return DISCONNECTED, f"{server} closed the connection without an answer"
-    return DISCONNECTED, f"the answer of {server} broke off ({error if isinstance(error, str) else reason(error)})"
-
-
-def unreadable(server: str, problem: str) -> tuple[str, str]:
-    """Returns reason and message if the server sends something else than an answer."""
-    return DISCONNECTED, f"the answer of {server} cannot be read: {problem}"

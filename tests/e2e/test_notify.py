@@ -141,7 +141,7 @@ async def test_a_reload_of_the_section(inbox: Inbox, world: Any, tmp_path: Path)
     longer = msgspec.structs.replace(section.after, failing=timedelta(hours=2))
     section = msgspec.structs.replace(section, after=longer)
     assert await daemon.reload(msgspec.structs.replace(daemon.settings, notify=section)) == []
-    assert daemon.components.notices._watched.after["failing"] == 7200
+    assert daemon.components.notices._after.failing == timedelta(hours=2)
     assert await daemon.reload(msgspec.structs.replace(daemon.settings, notify=notify({}))) == []
     assert daemon.components.notices._known == {}
     assert 'hpad_notify_messages_total{destination="ops",result="sent"}' in await world.exposed("hpad_notify_messages")
