@@ -80,6 +80,7 @@ A static method `lacks(settings)` may return what the installation lacks for the
 extra, and "" if nothing is missing. `hpad check` warns of it.
 """
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
@@ -136,6 +137,7 @@ from hpad.files import opened as opened
 
 parse_duration = durations.parse
 T = TypeVar("T")
+_PART_OF_CALL = 0.9
 
 
 class ApiReader(Protocol):
@@ -162,6 +164,7 @@ class Context(msgspec.Struct, frozen=True):
     """What hpad gives to an adapter instance. `name` is the source's name in the configuration.
 
     `http` is a session for this instance alone, which hpad closes. `api` is None if hpad runs without an API server.
+    `timeout` is how long a call of `answer` may take, in seconds: a part of the sync period, or the source's setting.
     """
 
     name: str
@@ -169,6 +172,14 @@ class Context(msgspec.Struct, frozen=True):
     clock: Clock
     log: Log
     api: ApiReader | None = None
+    timeout: float = math.inf
+
+    def within(self, seconds: float) -> float:
+        """Returns the time for one of the requests of a call: `seconds`, and less if the call itself ends before.
+
+        So one that hangs is an error of its own queries, and the call can still return the answers to the others.
+        """
+        return min(seconds, _PART_OF_CALL * self.timeout)
 
 
 class Adapter(Protocol):

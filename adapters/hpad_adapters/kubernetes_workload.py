@@ -84,7 +84,7 @@ class KubernetesWorkload:
 
     def __init__(self, settings: WorkloadSettings, context: Context) -> None:
         self._max_pods = settings.max_pods
-        self._timeout = settings.timeout_seconds()
+        self._timeout = context.within(settings.timeout_seconds())
         self._api = context.api
         self._clock = context.clock
         self._semaphore = asyncio.Semaphore(_CONCURRENCY)

@@ -58,7 +58,7 @@ class ListReader:
 
     def __init__(self, api: str, settings: Settings, context: Context) -> None:
         self._api = api
-        self._timeout = settings.timeout_seconds()
+        self._timeout = context.within(settings.timeout_seconds())
         self._server: ApiReader | None = context.api
         self._semaphore = asyncio.Semaphore(_CONCURRENCY)
 

@@ -110,6 +110,7 @@ class Exchange:
         self.tls = Tls(options.tls)
         self._session = context.http
         self._options = options
+        self._seconds = context.within(options.timeout)
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=options.connect_timeout)
 
     async def send(self, request: Request, headers: Mapping[str, str]) -> Response:
@@ -122,7 +123,7 @@ class Exchange:
         tls = await self.tls.context() if target.scheme == "https" else True
         try:
             async with (
-                asyncio.timeout(options.timeout),
+                asyncio.timeout(self._seconds),
                 self._session.request(
                     request.method,
                     target,
@@ -137,7 +138,7 @@ class Exchange:
             ):
                 body = await self._body(answer, request)
         except TimeoutError:
-            raise RequestFailedError(f"{request.name} did not answer within {options.timeout:g}s") from None
+            raise RequestFailedError(f"{request.name} did not answer within {self._seconds:g}s") from None
         except (aiohttp.ClientError, OSError, UnicodeError) as error:
             raise RequestFailedError(f"{request.name} {failure(error)}") from None
         location = answer.headers.get("Location", "")

@@ -259,7 +259,8 @@ class Gatherer:
         except AdapterError as error:
             return _broken(source, offer, redactor, f'source "{source.name}": {error.message}', error.blame)
         redactor.mark(source.settings, adapter.Settings)
-        context = redactor.guarded(self._contexts(source.name, source.adapter))
+        calls = limits.of(source, self._period)
+        context = replace(redactor.guarded(self._contexts(source.name, source.adapter)), timeout=calls.timeout)
         try:
             offer = replace(offer, serves=adapter.serves, metrics=plugins.offered(source.name, adapter))
             with redactor.active():
@@ -279,7 +280,7 @@ class Gatherer:
             clock=context.clock,
             log=context.log,
             observer=self._observer,
-            limits=limits.of(source, self._period),
+            limits=calls,
             redact=redactor,
             plain=offer.implicit,
         )

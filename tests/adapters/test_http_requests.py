@@ -67,6 +67,9 @@ async def test_a_server_that_does_not_answer_is_a_timeout(stub, context: Context
 
     stub.handler = hang
     assert await refusal(context, stub.url, timeout=0.2) == "the server did not answer within 0.2s"
+    # A request leaves the call that it belongs to the time to return the answers of others.
+    brief = msgspec.structs.replace(context, timeout=0.2)
+    assert await refusal(brief, stub.url, timeout=60) == "the server did not answer within 0.18s"
 
 
 async def test_no_redirect_is_followed(stub, context: Context) -> None:

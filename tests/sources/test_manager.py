@@ -4,14 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
 from hpad import clock as clocks
 from hpad import settings, testing
-from hpad.adapter import AdapterError, ExternalSample, HPAIdentity
+from hpad.adapter import AdapterError, Context, ExternalSample, HPAIdentity
 from hpad.lab.servers import ports
+from hpad.sources import plugins
 from hpad.sources.manager import Gatherer
 from hpad.sources.plugins import Contexts
 from hpad.sources.replacement import Sources
@@ -52,6 +54,28 @@ async def test_every_query_has_its_answer_in_order():
     assert answers[1] is error
     assert [answer.values for answer in answers if isinstance(answer, ExternalSample)] == [(7000,)] * 3
     assert [(name, error) for name, _, error in observed] == [("good", None)]
+
+
+@pytest.mark.parametrize(("period", "seconds"), [(15.0, 8.0), (5.0, 2.7)])
+async def test_an_adapter_knows_how_long_a_call_may_take(
+    monkeypatch: pytest.MonkeyPatch, period: float, seconds: float
+) -> None:
+    """That is the timeout of the source, and at most 0.9 of 0.6 of the sync period."""
+    contexts = []
+    instance = plugins.instance
+
+    def recorded(source: Any, adapter: Any, context: Context) -> Any:
+        contexts.append(context)
+        return instance(source, adapter, context)
+
+    monkeypatch.setattr(plugins, "instance", recorded)
+    made = Gatherer((source("good", timeout=8),), contexts=Contexts(clocks.SystemClock()), period=period)
+    await made.start()
+    await made.aclose()
+    (context,) = (each for each in contexts if each.name == "good")
+    assert context.timeout == pytest.approx(seconds)
+    assert context.within(1.0) == 1.0
+    assert context.within(60.0) == pytest.approx(0.9 * seconds)
 
 
 async def test_two_servers_of_one_kind_are_told_apart_by_a_label():

@@ -186,7 +186,7 @@ class Fetcher:
         self._api = context.api
         self._clock = context.clock
         options = settings.http_options()
-        self._timeout = options.timeout
+        self._timeout = context.within(options.timeout)
         self._http = Http(context, options)
         self._semaphore = asyncio.Semaphore(_CONCURRENCY)
         self._of_own = asyncio.Semaphore(_OWN_AT_ONCE)

@@ -64,6 +64,7 @@ class Kafka:
         self._metrics: Mapping[str, Metric] = {LAG: _FROM_SELECTOR, **settings.metrics}
         self.metrics = tuple(self._metrics)
         self._settings = settings
+        self._seconds = context.within(settings.request_seconds)
         self._clock = context.clock
         self._servers = settings.servers()
         self._tls = Tls(settings.tls_options) if settings.tls else None
@@ -110,7 +111,7 @@ class Kafka:
         )
 
     async def _read(self, wanted: Sequence[WantedLag]) -> list[Answer]:
-        made = self._client.KafkaCluster(self._servers, await self._login(), self._settings.request_seconds)
+        made = self._client.KafkaCluster(self._servers, await self._login(), self._seconds)
         with contextlib.closing(made) as cluster:
             await cluster.bootstrap()
             async with asyncio.TaskGroup() as group:

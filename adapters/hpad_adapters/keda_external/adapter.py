@@ -70,7 +70,7 @@ class KedaExternalSettings(TlsSettings, frozen=True, forbid_unknown_fields=True,
 
     address: host and port, KEDA's scalerAddress; metrics: name in the HPA -> metric of the scaler.
     request_timeout: of the calls for one metric, since the scaler may wait for one of its backends, and answer for
-        others. A metric without an answer fails alone, if this is below the source's timeout.
+        others; a metric without an answer fails alone.
     tls: connect by TLS, KEDA's enableTLS; ca, cert, key: PEM files, loaded again when they change; server_name: on the
     scaler's certificate, if not the host; insecure: trust any certificate.
     """
@@ -121,7 +121,7 @@ class KedaExternal:
         self.parameters = frozenset(name for metric in settings.metrics.values() for name in metric.params)
         self._settings = settings
         self._clock = context.clock
-        self._seconds = settings.request_seconds
+        self._seconds = context.within(settings.request_seconds)
         self._late: dict[int, None] = {}
         self._tls = Tls(settings.tls_options) if settings.tls else None
         self._at = host_and_port(settings.plain_address, _EXAMPLE)

@@ -199,6 +199,7 @@ class PostgresqlConnections:
     def __init__(self, settings: PostgreSQLSettings, context: Context) -> None:
         self._settings = settings
         self._hosts = list(settings.hosts)
+        self._connect_seconds = context.within(settings.connect_seconds)
         self._clock = context.clock
         self._tls = Tls(settings.tls)
         self._idle: list[tuple[float, Any]] = []
@@ -264,7 +265,7 @@ class PostgresqlConnections:
                 raise refusal(self.name, error) from None
             raise lost(self.name, error, ": is this the port of PostgreSQL?") from None
         except TimeoutError:
-            raise AdapterError(f"{self.name} did not answer within {self._settings.connect_seconds:g}s") from None
+            raise AdapterError(f"{self.name} did not answer within {self._connect_seconds:g}s") from None
         except asyncpg.TargetServerAttributeNotMatched:
             raise AdapterError(f"{self.name}: no server is {self._settings.target_session_attrs}") from None
         except (OSError, UnicodeError) as error:  # ssl.SSLError is a subclass
@@ -321,7 +322,7 @@ class PostgresqlConnections:
                 database=settings.database,
                 ssl=tls if tls is not None else False,
                 target_session_attrs=role,
-                timeout=settings.connect_seconds,
+                timeout=self._connect_seconds,
                 statement_cache_size=0,
                 server_settings={"application_name": "hpad"},
             )

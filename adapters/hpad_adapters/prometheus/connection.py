@@ -71,7 +71,7 @@ class PrometheusConnection:
         self._context = context
         timeout = parse_duration(settings.query_timeout)
         self._timeout = f"{max(1, timeout // _MILLISECOND)}ms"  # Prometheus does not accept "1.5s"
-        self._seconds = timeout.total_seconds() + _GRACE_SECONDS
+        self._seconds = context.within(timeout.total_seconds() + _GRACE_SECONDS)
         self._semaphore = asyncio.Semaphore(settings.concurrency)
         self._of_own = asyncio.Semaphore(max(settings.concurrency - 1, 1))
         self._warned: set[str] = set()

@@ -158,7 +158,7 @@ class Amqp:
         # Without the library's check of names, which refuses "jobs(1)" and "würfel".
         self._declare = _unchecked(self._library.spec.Queue.Declare)
         self._settings = settings
-        self._timeout = settings.timeout_seconds
+        self._timeout = context.within(settings.timeout_seconds)
         self._nodes = list(settings.nodes)
         self._http = Http(context, settings.http_options())
         self._links: dict[str, Link] = {}

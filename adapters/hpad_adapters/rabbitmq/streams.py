@@ -59,7 +59,7 @@ class OffsetReader:
 
     def __init__(self, settings: Settings, context: Context) -> None:
         self._settings = settings
-        self._timeout = settings.timeout_seconds
+        self._timeout = context.within(settings.timeout_seconds)
         self._http = Http(context, settings.http_options())
         self._published = PublishedMessages()
         self._nodes = list(settings.stream_nodes)
