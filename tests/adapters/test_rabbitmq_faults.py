@@ -46,7 +46,7 @@ def page(*items: dict[str, object], pages: int = 1) -> str:
             {"status": 500, "body": '{"error":"internal","reason":"mnesia"}'},
             "answered 500 Internal Server Error: mnesia",
         ),
-        ({"status": 400, "body": '{"error":"bad","reason":"s3cret"}'}, r"answered 400 Bad Request: \*\*\*"),
+        ({"status": 400, "body": '{"error":"bad","reason":"odd"}'}, "answered 400 Bad Request: odd"),
         ({"status": 400}, r'answered 400 Bad Request: the url must end before "/api".+"%2F" in paths as it is'),
         ({"status": 406}, 'answered 406 Not Acceptable: the url must end before "/api"'),
         ({"status": 429, "body": "[]"}, "answered 429 Too Many Requests"),

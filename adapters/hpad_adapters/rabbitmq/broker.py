@@ -100,7 +100,7 @@ class RabbitmqBroker:
             raise NotFoundError(f"{name} has no such queue or vhost", "spec")
         if status != 200:
             kind = _RefusedByNodeError if status in _REFUSALS else RequestFailedError
-            reason = self._reason(response)
+            reason = _reason(response)
             if not reason and status in _ODD_PATHS:
                 reason = f': the url must end before "/api", without a vhost; {KEEPS_SLASHES}'
             raise kind(f"{name} answered {status} {response.reason}".rstrip() + reason)
@@ -113,7 +113,7 @@ class RabbitmqBroker:
         return response.body
 
     def _refusal(self, name: str, response: Response, vhost: str) -> str:
-        user, status, detail = self._settings.username, response.status, self._reason(response)
+        user, status, detail = self._settings.username, response.status, _reason(response)
         if self._settings.oauth2 is not None or self._settings.token:
             return (
                 f"{name} refused the token ({status}{detail}): it needs the scope of the tag "
@@ -129,12 +129,11 @@ class RabbitmqBroker:
             'for which "^$" "^$" "^$" suffices'
         )
 
-    def _reason(self, response: Response) -> str:
-        """Returns RabbitMQ's reason as ": text"; of a body of another form, such as a proxy's, the first line."""
-        problem = _problem(response.body)
-        text = first_line(response.body) if problem is None else f": {(problem.reason or problem.error)[:_MAX_REASON]}"
-        password = self._settings.password
-        return text.replace(password, "***") if password else text
+
+def _reason(response: Response) -> str:
+    """Returns RabbitMQ's reason as ": text"; of a body of another form, such as a proxy's, the first line."""
+    problem = _problem(response.body)
+    return first_line(response.body) if problem is None else f": {(problem.reason or problem.error)[:_MAX_REASON]}"
 
 
 def _problem(body: bytes) -> _Problem | None:
