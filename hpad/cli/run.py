@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 def misspelt(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """Returns the unknown variables that resemble one of hpad's, each with the similar one."""
-    names = (*_OTHER_VARIABLES, *hpad_settings.TABLE, *hpad_settings.RENAMED, *hpad_settings.REMOVED)
+    names = (*_OTHER_VARIABLES, *hpad_settings.TABLE, *hpad_settings.REMOVED)
     known = {f"HPAD_{name.upper()}" for name in names}
     unknown = sorted(name for name in environ if name.startswith("HPAD_") and name not in known)
     near = ((name, difflib.get_close_matches(name, known, n=1, cutoff=_SIMILARITY)) for name in unknown)

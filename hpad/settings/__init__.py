@@ -8,7 +8,6 @@ fields may be secrets, and are never shown.
 # "import X as X" makes a name part of this package (PEP 484).
 from hpad.settings.hpas import HpaEntry as HpaEntry
 from hpad.settings.loader import REMOVED as REMOVED
-from hpad.settings.loader import RENAMED as RENAMED
 from hpad.settings.loader import load as load
 from hpad.settings.loader import origins as origins
 from hpad.settings.model import BUILT_IN_SOURCES as BUILT_IN_SOURCES

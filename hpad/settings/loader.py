@@ -77,8 +77,6 @@ def _place(origin: str, field: str) -> str:
 
 
 def _unknown(field: str) -> str:
-    if field in RENAMED:
-        return f"{shown(field)} is called {shown(RENAMED[field])} now"
     if field in REMOVED:
         return f"{shown(field)} was removed: {REMOVED[field]}"
     suggestion = near(field, tuple(TABLE)) or "; `hpad config show` lists all settings"
@@ -141,7 +139,6 @@ def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, str, Any]]:
     """Reads `HPAD_SYNC_PERIOD` and so on. Ignores unknown names: Kubernetes sets some for a Service hpad."""
     known = [
         *(field for field, row in TABLE.items() if row.setting.group),
-        *RENAMED,
         *REMOVED,
     ]
     named = [(f"HPAD_{field.upper()}", field) for field in known]
@@ -247,9 +244,6 @@ def _assembled(merged: Mapping[str, Any], environ: Mapping[str, str]) -> Setting
     return rows.filled(Settings(names_zero=ZERO in gates), {**merged, "feature_gates": Gates(**gates), "store": store})
 
 
-RENAMED: dict[str, str] = {}
-"""Former names of settings, with their present names. Adapters list those of their own sources (`renamed` in their
-Settings)."""
 _INSTEAD_OF_SHARDS = (
     "one process decides for all HPAs; set leader_elect for a standby. A very large site runs one hpad per set of "
     "namespaces, each with its own leader_elect_resource_name"
@@ -270,4 +264,4 @@ REMOVED: dict[str, str] = {
     "sync_tick": "HPAs are due on ticks of 100 ms; leave it out",
     "memory_limit": "set systemd's MemoryMax= or the container's resources.limits.memory",
 }
-"""Former settings, with what to use instead."""
+"""Former settings and former names, with what to use instead. Adapters list those of their own sources (`renamed`)."""

@@ -161,18 +161,6 @@ def test_invalid_settings_are_an_error(tmp_path: Path, capsys: pytest.CaptureFix
     assert "--workers" in capsys.readouterr().err
 
 
-def test_a_renamed_setting_is_refused_with_its_new_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(settings.RENAMED, "pace", "sync_period")
-    file = tmp_path / "hpad.yaml"
-    file.write_text("pace: 15s\n")
-    with pytest.raises(settings.SettingsError) as caught:
-        settings.load(file, {"HPAD_PACE": "3s"}, {})
-    assert tuple(map(str, caught.value.problems)) == (
-        f"{file}: 'pace' is called 'sync_period' now",
-        "HPAD_PACE: 'pace' is called 'sync_period' now",
-    )
-
-
 def test_a_removed_setting_is_refused_with_its_replacement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "hpad.yaml"
     file.write_text("memory_limit: 256Mi\n")
@@ -200,9 +188,8 @@ def test_flags_of_a_manifest_that_is_carried_over_are_refused_in_one_go(capsys: 
     ]
 
 
-def test_new_names_of_renamed_settings_exist() -> None:
-    assert set(settings.RENAMED.values()) <= set(settings.TABLE)
-    assert not {*settings.RENAMED, *settings.REMOVED} & set(settings.TABLE)
+def test_no_removed_setting_exists() -> None:
+    assert not set(settings.REMOVED) & set(settings.TABLE)
 
 
 def test_the_version_for_bug_reports(capsys: pytest.CaptureFixture[str]) -> None:
