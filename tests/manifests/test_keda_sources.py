@@ -200,6 +200,27 @@ def test_a_mode_without_its_secret_is_a_loss() -> None:
     assert lost(converted("metrics-api", API | {"authMode": "bearer"})) == ["spec.triggers[0].metadata.authMode"]
 
 
+def test_a_parameter_of_a_url_that_is_a_secret_is_not_copied() -> None:
+    url = {"url": "http://api:8080/jobs?author=a%20b&api_key=hunter2&keyspace=orders"}
+    found = converted("metrics-api", API | url | {"authMode": "apiKey", "method": "query"}, "apiKey")
+    [source] = found.sources
+    assert source.query["url"] == "http://api:8080/jobs?author=a+b&keyspace=orders"
+    assert settings(found) == {"params": {"api_key": {"file": f"{FOLDER}/apiKey"}}}
+    found = converted("metrics-api", API | url)
+    assert settings(found) == {"params": {"api_key": {"env": "HPAD_API_API_KEY"}}}
+    assert "hunter2" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("serverAddress", "http://prom:9090?token=hunter2&x=1"), ("queryParameters", "token=hunter2")]
+)
+def test_a_secret_among_the_parameters_of_prometheus_is_noted(field: str, value: str) -> None:
+    found = converted("prometheus", PROMETHEUS["metadata"] | {field: value})
+    notes = [str(note) for note in found.notes if "looks like a secret" in str(note)]
+    text = "token is copied, though it looks like a secret: keep the settings as one"
+    assert notes == [f"spec.triggers[0].metadata.{field}: {text}"]
+
+
 def test_a_header_with_a_credential_is_not_copied() -> None:
     headers = {"customHeaders": "Authorization=Bearer hunter2,X-Scope-OrgID=shop"}
     found = converted("prometheus", PROMETHEUS["metadata"] | headers)

@@ -16,6 +16,10 @@ from hpad.manifests.keda.fields import split_url
 from hpad.manifests.keda.trigger import Trigger
 
 _CREDENTIAL: Final = re.compile(r"auth|token|key|secret|pass|cookie", re.IGNORECASE)
+_SECRET_PARAMETER: Final = re.compile(
+    "(.*(token|secret|passw|api.?key|access.?key).*)|key|sig|signature|auth|authorization|pass|pwd", re.IGNORECASE
+)
+"""Names of parameters of a URL whose values are secrets; keyspace and author have none."""
 _MODES: Final = {"bearer": "bearerToken", "basic": "username", "tls": "cert", "custom": "customAuthValue"}
 """The modes of `authModes`, and a parameter that each needs."""
 
@@ -52,6 +56,9 @@ def _connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
     for name in sorted({each for each in names if names.count(each) > 1}):
         trigger.note_loss("serverAddress", f"of the values of {name} in the URL only the last is carried over")
     params = dict(of_url) | _pairs(trigger, "queryParameters")
+    for name in filter(_SECRET_PARAMETER.fullmatch, params):
+        field = "serverAddress" if name in names else "queryParameters"
+        trigger.note_change(field, f"{name} is copied, though it looks like a secret: keep the settings as one")
     if namespace := metadata.text("namespace"):
         params["namespace"] = namespace
     headers = _headers(trigger, host)
@@ -146,12 +153,27 @@ def metrics_api(trigger: Trigger) -> None:
     parts = split_url(url)
     if not parts.hostname or "@" in parts.netloc:
         raise trigger.invalid("url", "…", "must be a URL of http or https without credentials")
-    query: dict[str, Any] = {"url": url, "path": path} | ({} if kind == "json" else {"format": kind}) | _pods(trigger)
+    bare, secrets = _without_secrets(trigger, url, parts)
+    query: dict[str, Any] = {"url": bare, "path": path} | ({} if kind == "json" else {"format": kind}) | _pods(trigger)
     settings: dict[str, Any] = {"insecure": True} if metadata.truth("unsafeSsl") else {}
     if timeout := trigger.milliseconds("timeout"):
         settings["request_timeout"] = timeout
     settings |= _api_authentication(trigger, parts.hostname)
+    if params := secrets | settings.get("params", {}):
+        settings["params"] = params
     trigger.external(trigger.source("http-json", query, parts.hostname, settings), value, activation)
+
+
+def _without_secrets(trigger: Trigger, url: str, parts: urllib.parse.SplitResult) -> tuple[str, dict[str, Any]]:
+    """Returns the URL without the parameters that look like secrets, and the places of these."""
+    pairs = urllib.parse.parse_qsl(parts.query, keep_blank_values=True)
+    names = [name for name, _ in pairs if _SECRET_PARAMETER.fullmatch(name)]
+    if not names:
+        return url, {}
+    field, host = trigger.field_of("url"), parts.hostname or ""
+    places = {name: {"env": trigger.variable_of(field, host, re.sub(r"\W", "_", name))} for name in names}
+    others = urllib.parse.urlencode([(name, value) for name, value in pairs if name not in places])
+    return urllib.parse.urlunsplit(parts._replace(query=others)), places
 
 
 def _pods(trigger: Trigger) -> dict[str, str]:
