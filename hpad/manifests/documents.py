@@ -135,7 +135,7 @@ def parse(content: bytes, file: str, suffix: str = "") -> list[Document]:
 
 def _yaml(text: str, file: str) -> Iterator[Document]:
     try:
-        for node, repeated, value in yaml_reader.documents(text):
+        for node, repeated, value in yaml_reader.documents(text, yaml_reader.MAX_NODES):
             if value is not None:
                 line = node.start_mark.line + 1
                 yield Document(file, 0, line, value, repeated, node=node)
