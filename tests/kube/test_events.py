@@ -280,7 +280,7 @@ async def test_events_of_a_namespace_that_is_being_deleted_are_dropped_without_a
     script.on("POST", PATH, says(refusal, 403))
     with structlog.testing.capture_logs() as logged:
         recorder.record(WEB, RESCALE)
-        await recorder.flush()
+        await recorder.flush(60)
     assert (recorder.dropped, logged) == (1, [])
 
 
