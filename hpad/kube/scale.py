@@ -208,7 +208,7 @@ class Scales:
             if error.no_resource:  # a CustomResourceDefinition may have dropped the version that was found
                 self._discovery.forget(ref.api_version)
             raise
-        return self._take_answer(namespace, ref, decode(body))
+        return decode(body)
 
     async def write(
         self, namespace: str, ref: CrossVersionObjectReference, scale: Scale, allowed: Allowed | None = None
@@ -219,7 +219,9 @@ class Scales:
         """
         path = await self._path(namespace, ref)
         body = await self._client.request("PUT", path, body=msgspec.json.encode(scale), allowed=allowed)
-        return self._take_answer(namespace, ref, decode(body), written=True)
+        written = decode(body)
+        self._offer(namespace, ref, written)
+        return written
 
     async def template(self, namespace: str, ref: CrossVersionObjectReference) -> Pod | None:
         """Returns a pod of the target's template; None if the target has none. Raises ApiError.
@@ -249,23 +251,23 @@ class Scales:
         found = await self._discovery.resolve(ref.api_version, ref.kind)
         return found.resource, namespace if found.namespaced else ""
 
-    def _take_answer(
-        self, namespace: str, ref: CrossVersionObjectReference, scale: Scale, *, written: bool = False
-    ) -> Scale:
-        """Updates the cached object from an answer of the server; returns the answer."""
+    def _offer(self, namespace: str, ref: CrossVersionObjectReference, written: Scale) -> None:
+        """Updates the cached object from the answer to a write.
+
+        The answer to a read does not say who has set the replicas, which the watch would then be too late to tell.
+        """
         cache, key = self._caches.get(watched(ref)), Key(namespace, ref.name)
         cached = cache.get(key) if cache is not None else None
-        if cache is not None and cached is not None and cached.uid == scale.metadata.get("uid", cached.uid):
+        if cache is not None and cached is not None and cached.uid == written.metadata.get("uid", cached.uid):
             known = msgspec.structs.replace(
                 cached,
-                resource_version=str(scale.metadata.get("resourceVersion", "")),
-                replicas=scale.spec.replicas,
-                status_replicas=scale.status.replicas,
-                selector=scale.status.selector,
-                owner=managed_fields.OURS if written else cached.owner,
+                resource_version=str(written.metadata.get("resourceVersion", "")),
+                replicas=written.spec.replicas,
+                status_replicas=written.status.replicas,
+                selector=written.status.selector,
+                owner=managed_fields.OURS,
             )
             cache.offer(DecodedObject(key, known.resource_version, known))
-        return scale
 
 
 def watched(ref: CrossVersionObjectReference) -> tuple[str, str]:

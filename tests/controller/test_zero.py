@@ -80,6 +80,23 @@ def set_between_turns(bench: Bench) -> None:
 OFF = Gates(HPAScaleToZero=True, HPAOwnZeroOnly=False)
 
 
+@pytest.mark.parametrize("stopped", [True, False])
+@in_virtual_time
+async def test_a_target_that_changes_at_zero_is_looked_at_again_before_it_is_woken(stopped: bool) -> None:
+    """Another client may have scaled up and down before the watch could tell: only the conflict shows it."""
+    bench = idle_bench()
+    await wait_for_zero(bench)
+    bench.cluster.refusals = [errors.ApiError(409, "Conflict", "the object has been modified")]
+    add_load(bench)
+    await virtual_time.until(lambda: bench.cluster.fresh_reads == 1)
+    if stopped:
+        bench.cluster.set_by["web"] = "kubectl"
+    await asyncio.sleep(4 * PERIOD)
+    await bench.controller.stop(0)
+    assert bench.cluster.scales["web"] == (0 if stopped else 3)
+    assert [event.reason for event in bench.cluster.events].count("FailedRescale") == 1
+
+
 @pytest.mark.parametrize("gates", [GATES, OFF], ids=["on", "off"])
 @pytest.mark.parametrize(
     ("steps", "scaled_up"),

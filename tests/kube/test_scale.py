@@ -1,6 +1,7 @@
 """Scales: from watched objects, or by discovery and GET; writes, conflicts and errors."""
 
 import asyncio
+import copy
 import json
 
 import pytest
@@ -111,18 +112,36 @@ async def test_a_write_that_is_no_longer_allowed_is_not_sent(script, cluster, ru
     assert (await cluster.read_scale("fix", ref("Deployment"))).spec.replicas == current.spec.replicas
 
 
-async def test_a_conflict_is_not_retried_and_a_fresh_read_updates_the_cache(script, cluster, running, recorded):
-    script.on("GET", DEPLOYMENTS + "?watch", hangs)
+async def test_a_conflict_is_not_retried_and_the_watch_still_tells_who_has_set_the_replicas(
+    script, cluster, running, recorded
+):
+    """A fresh read has the resourceVersion of the change, but not its author."""
+    delivered = asyncio.Event()
+    older = recorded("scale/deployment_get_as_v1_deployment")["body"]
+    manager = {"manager": "kubectl", "operation": "Update", "apiVersion": "apps/v1", "fieldsType": "FieldsV1"}
+    stopped = copy.deepcopy(older) | {"spec": older["spec"] | {"replicas": 0}}
+    stopped["metadata"] |= {
+        "resourceVersion": "8000",
+        "managedFields": [manager | {"time": "2026-01-01T12:00:00Z", "fieldsV1": {"f:spec": {"f:replicas": {}}}}],
+    }
+
+    async def late(request):
+        await delivered.wait()
+        return await streams(line("MODIFIED", stopped), then="hang")(request)
+
+    script.on("GET", DEPLOYMENTS + "?watch", late)
     await begin(cluster, running)
     script.on("PUT", SCALE, says(recorded("scale/deployment_put_conflict_409")["body"], 409))
     fresh = recorded("scale/deployment_get")["body"]
-    fresh["metadata"]["resourceVersion"], fresh["spec"]["replicas"] = "8000", 7
+    fresh["metadata"]["resourceVersion"], fresh["spec"]["replicas"] = "8000", 0
     script.on("GET", SCALE, says(fresh))
     current = await cluster.read_scale("fix", ref("Deployment"))
     error = await refused(cluster.write_scale("fix", ref("Deployment"), current.with_replicas(3)))
     assert error.conflict
     assert script.count(SCALE) == 1
-    assert (await cluster.fresh_scale("fix", ref("Deployment"))).spec.replicas == 7
+    assert (await cluster.fresh_scale("fix", ref("Deployment"))).spec.replicas == 0
+    delivered.set()
+    await until(lambda: cluster.replicas_set_by("fix", ref("Deployment")) == "kubectl")
     assert (await cluster.read_scale("fix", ref("Deployment"))).metadata["resourceVersion"] == "8000"
 
 
