@@ -157,7 +157,7 @@ def _in_order(path: Path) -> tuple[str, int, str]:
 def _read(name: str) -> Iterator[tuple[str, dict[str, Any] | RecordingError]]:
     """Yields scenarios, and what cannot be read, with the place of each; one of both at least."""
     shown = "standard input" if name == "-" else name
-    empty = True
+    place, empty = shown, True
     try:
         with _lines(name) as lines:
             for number in itertools.count(1):
@@ -172,14 +172,22 @@ def _read(name: str) -> Iterator[tuple[str, dict[str, Any] | RecordingError]]:
                     empty = False
                     yield from _parsed(line, place)
     except UnicodeDecodeError as error:
-        yield shown, RecordingError(f"not a recording: byte {error.object[error.start]:#04x} is not UTF-8")
+        yield (
+            _rest(shown, place, empty),
+            RecordingError(f"not a recording: byte {error.object[error.start]:#04x} is not UTF-8"),
+        )
     except OSError as error:
-        yield shown, RecordingError(f"cannot be read: {error.strerror or error}")
+        yield _rest(shown, place, empty), RecordingError(f"cannot be read: {error.strerror or error}")
     except (EOFError, zlib.error) as error:
-        yield shown, RecordingError(str(error))
+        yield _rest(shown, place, empty), RecordingError(str(error))
     else:
         if empty:
             yield shown, RecordingError("has no scenario")
+
+
+def _rest(file: str, place: str, empty: bool) -> str:
+    """Returns what of a file cannot be read: all of it if it is `empty` up to the place."""
+    return file if empty else f"{place} and what follows"
 
 
 def _modelled(shadow: Shadow | None) -> Shadow | None:

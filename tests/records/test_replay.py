@@ -298,6 +298,20 @@ def test_a_cut_line_without_a_whole_step_is_left_out(file: Path, capsys: pytest.
     assert err.startswith(f"hpad replay: left out: {file}, line 4: not JSON: ")
 
 
+def test_the_lines_before_the_cut_of_a_compressed_file_are_replayed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = json.dumps(scenario(step(0), step(15)))
+    whole = gzip.compress(f"{row}\n{row}\n".encode()) + gzip.compress(row.encode())
+    (tmp_path / "cut.jsonl.gz").write_bytes(whole[:-20])
+    assert called(str(tmp_path / "cut.jsonl.gz")) == 2
+    out, err = capsys.readouterr()
+    assert out.count("\n") == 2
+    assert err.startswith(
+        f"hpad replay: left out: {tmp_path}/cut.jsonl.gz, line 3 and what follows: Compressed file ended"
+    )
+
+
 def test_files_of_a_folder_that_cannot_be_read_are_left_out(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert called(str(file)) == 0
     expected = capsys.readouterr().out
