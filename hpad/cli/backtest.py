@@ -122,6 +122,8 @@ class _Case(NamedTuple):
 
 def run(args: argparse.Namespace) -> int:
     try:
+        if args.query and args.prometheus is None:
+            raise WrongUse("--query is for --prometheus")
         settings = manifest.tunables(args)
         if args.search:
             return _search(args, settings)

@@ -243,6 +243,7 @@ def test_mistakes(web: str, args: list[str], status: int, error: str, capsys: py
 @pytest.mark.parametrize(
     ("args", "status", "error"),
     [
+        (["--query", "queue=up"], 2, "--query is for --prometheus"),
         (["--search", "spec.maxReplicas"], 2, "--search 'spec.maxReplicas': PATH=A,B,… is needed"),
         (["--search", "spec.maxReplica=1,2"], 2, "spec.maxReplica"),
         (["--from", "2999-01-01T00:00:00Z"], 2, "is in the future"),
