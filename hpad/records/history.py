@@ -135,11 +135,6 @@ class DecisionHistory:
         stretch = self._open.get(key)
         return None if stretch is None else stretch.last
 
-    def latest(self, key: Key) -> Trace | None:
-        """Returns the trace of the last decision; None before the first one of this process."""
-        done = self.last(key)
-        return None if done is None else self.trace(done)
-
     def trace(self, done: Reconcile) -> Trace:
         """Returns the trace of a decision. O(pods): call it on a thread."""
         return make_trace(done, self._source_of)

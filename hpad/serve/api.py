@@ -221,7 +221,7 @@ class Api:
             outlook=() if row.done is None else outlook(row.done),
             owner=next((each.identity for each in self._replicas() if each.decides), ""),
             behavior=hpa.spec.behavior,
-            trace=self._decisions.latest(row.key),
+            trace=None if row.done is None else self._decisions.trace(row.done),
         )
 
 

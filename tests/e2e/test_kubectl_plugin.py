@@ -256,7 +256,7 @@ async def test_past_decisions_are_listed(direct: Plugin, world: World) -> None:
     """Scenario 31."""
     world.load("web", 100)
     await world.until(lambda: world.replicas("deployments", "web") == 4)
-    await world.until(lambda: "4" in world.daemon.components.decisions.latest(Key("default", "web")).sentence[:7])
+    await world.until(lambda: "4" in world.daemon.components.decisions.last(Key("default", "web")).sentence[:7])
     lines = (await direct("history web")).splitlines()
     assert "keep 2: cpu at its target" in lines[1]
     assert any("scale web from 2 to 4" in line for line in lines[2:])

@@ -36,8 +36,9 @@ async def test_unchanged_turns_are_one_entry_and_a_rescale_begins_another() -> N
     ]
     assert found[-1].turns > 1
     assert all(entry.trace is not None and entry.trace.time == entry.began for entry in found)
-    latest = log.latest(WEB)
-    assert latest is not None
+    last = log.last(WEB)
+    assert last is not None
+    latest = log.trace(last)
     assert latest.replicas.current == 3
     assert latest.timing is not None
     assert [entry.trace for entry in await log.entries(WEB)] == [None] * 3
@@ -127,7 +128,7 @@ async def test_a_listener_gets_the_hpa_of_each_new_decision() -> None:
 def test_a_history_that_is_off_knows_the_last_decision() -> None:
     diary = scaled(50, 70, 70, log=DecisionHistory(limits=HistoryLimits(span=timedelta(0))))
     assert diary.entries() == []
-    assert diary.log.latest(WEB) is not None
+    assert diary.log.last(WEB) is not None
     assert virtual_time.run(diary.log.reaches(WEB)) is None
     virtual_time.run(diary.log.run())  # ends at once
     virtual_time.run(diary.log.stop())
@@ -143,7 +144,7 @@ async def test_a_released_hpa_keeps_its_past_and_has_no_latest_decision() -> Non
     owner.on = False
     bench.takeover.changed()
     await asyncio.sleep(40)
-    assert (log.latest(WEB), log.last(WEB)) == (None, None)
+    assert log.last(WEB) is None
     (entry,) = await log.entries(WEB)
     assert entry.ended <= released
     owner.on = True

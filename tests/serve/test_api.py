@@ -11,9 +11,14 @@ from support.api_world import QUEUE, World, hpa, scaled_up
 from support.engine import Workload, external, series
 
 from hpad.api.hpa import KIND, from_builtins
+from hpad.api.metadata import Key
 from hpad.api.text import CONTROLS
 from hpad.election.leader import KnownReplica
+from hpad.engine.outlook import outlook
+from hpad.engine.outlook.types import Outlook
+from hpad.engine.turn import Reconcile
 from hpad.engine.view import ScaleError
+from hpad.serve import api
 from hpad.serve.api_types import Status
 from hpad.settings.model import Serving
 from hpad.sources.limits import SourceReport
@@ -265,6 +270,22 @@ async def test_the_status_has_activity_and_problems() -> None:
         **{"doing": "Deciding for 0 HPAs", "facts": ["standby", "version 1"], "dryRun": True},
         **{"problems": ["p"], "unready": ["u"]},
     }
+
+
+async def test_a_decision_during_the_answer_is_in_no_part_of_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = scaled_up()
+    before = world.decided(work)
+
+    def slow(done: Reconcile) -> tuple[Outlook, ...]:
+        work.reconcile(series(10))
+        world.decided(work)
+        return outlook(done)
+
+    monkeypatch.setattr(api, "outlook", slow)
+    _, answer = await world.get(WEB)
+    assert world.decisions.last(Key("default", "web")) is not before
+    assert "95 in total" in answer["sentence"]
+    assert answer["trace"]["sentence"] == answer["sentence"]
 
 
 async def test_notes_name_competing_writers_and_mistakes_in_annotations(world: World) -> None:
