@@ -72,8 +72,8 @@ class Direct:
             raise Failure(f"no hpad answers on {what}: {reason(error)}{self.advice and '; '}{self.advice}") from None
         except (ValueError, RecursionError, http.client.HTTPException):
             raise Failure(f"{what} did not answer with JSON: {_OTHER}") from None
-        if not isinstance(found, dict):
-            raise Failure(f"{what} did not answer with a JSON object: {_OTHER}")
+        if not isinstance(found, dict) or not _are_objects(found.get("items", [])):
+            raise Failure(f"{what} did not answer with JSON of hpad: {_OTHER}")
         return found
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -83,6 +83,10 @@ class Direct:
             return http.client.HTTPConnection(parts.netloc)
         context = self.context or ssl.create_default_context()
         return _Secure(parts.netloc, context, self.host or parts.hostname or "")
+
+
+def _are_objects(items: Any) -> bool:
+    return isinstance(items, list) and all(isinstance(each, dict) for each in items)
 
 
 class _Secure(http.client.HTTPConnection):

@@ -171,8 +171,10 @@ async def test_an_answer_is_printed_as_yaml(capsys: pytest.CaptureFixture[str]) 
     [
         ('{"status": "success", "data": []}', "that is no hpad, or one of another version"),
         ('{"items": [{}]}', "that is no hpad, or one of another version"),
-        ("[]", "did not answer with a JSON object: does hpad listen there?"),
-        ("null", "did not answer with a JSON object: does hpad listen there?"),
+        ("[]", "did not answer with JSON of hpad: does hpad listen there?"),
+        ("null", "did not answer with JSON of hpad: does hpad listen there?"),
+        ('{"items": null}', "did not answer with JSON of hpad: does hpad listen there?"),
+        ('{"items": ["x"]}', "did not answer with JSON of hpad: does hpad listen there?"),
         ("<html>", "did not answer with JSON: does hpad listen there?"),
     ],
 )
