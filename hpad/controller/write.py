@@ -201,7 +201,8 @@ async def scale_target(cluster: Cluster, clock: Clock, permit: Permit, scale: Sc
             if scale.spec.replicas not in (decided_on, replicas):
                 change = f"another client has set the replicas from {decided_on} to {scale.spec.replicas} meanwhile"
                 return settle.Outcome(attempts=tuple(attempts), error=f"{change}; the next reconcile decides again")
-            if decided_on == 0:  # the watch will tell whether another client has stopped the target again
+            if scale.spec.replicas == decided_on == 0:
+                # The watch will tell whether another client has stopped the target again.
                 change = "another client has changed the target at zero replicas meanwhile"
                 return settle.Outcome(attempts=tuple(attempts), error=f"{change}; the next reconcile decides again")
     except errors.ApiError as error:

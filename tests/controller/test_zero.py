@@ -97,6 +97,28 @@ async def test_a_target_that_changes_at_zero_is_looked_at_again_before_it_is_wok
     assert [event.reason for event in bench.cluster.events].count("FailedRescale") == 1
 
 
+@in_virtual_time
+async def test_a_conflict_of_a_repeated_write_that_has_woken_the_target_is_no_failure() -> None:
+    """The client repeats a write whose connection was closed before the answer."""
+    bench = idle_bench()
+    await wait_for_zero(bench)
+    write = bench.cluster.write_scale
+
+    async def repeated(*args: Any) -> Any:
+        await write(*args)
+        if len(bench.cluster.writes) == 2:  # after the one to zero
+            raise errors.ApiError(409, "Conflict", "the object has been modified")
+
+    bench.cluster.write_scale = repeated  # type: ignore[method-assign]
+    add_load(bench)
+    await asyncio.sleep(2 * PERIOD)
+    await bench.controller.stop(0)
+    assert bench.cluster.scales["web"] == 3
+    assert bench.cluster.writes == [0, 3, 3]
+    assert [event.reason for event in bench.cluster.events] == ["SuccessfulRescale"] * 2
+    assert len(bench.store.get(WEB).history.scale_ups) == 1
+
+
 @pytest.mark.parametrize("gates", [GATES, OFF], ids=["on", "off"])
 @pytest.mark.parametrize(
     ("steps", "scaled_up"),
