@@ -195,11 +195,6 @@ class Observer:
         if memory.status is not None:
             hpa = replace(hpa, status=memory.status)
         scale, failure = await self._read_scale(key, hpa, worker)
-        last_scale_time = hpa.status.last_scale_time
-        unreported = state.unreported(memory.pending, hpa.status, scale)
-        announcement = None
-        if unreported is not None:
-            hpa, announcement = replace(hpa, status=unreported.status), state.announcement(memory, unreported)
         pods, own_pods = self._pods(key.namespace, scale), None
         if own.controls.pod_selection == OWNER and pods and scale is not None:
             async with worker.released():
@@ -209,6 +204,11 @@ class Observer:
             overlapping = await self._overlapping(key, scale, pods, own_pods)
         except errors.ApiError as error:
             scale, failure, pods = None, error, []
+        last_scale_time = hpa.status.last_scale_time
+        unreported = state.unreported(memory.pending, hpa.status, scale)
+        announcement = None
+        if unreported is not None:
+            hpa, announcement = replace(hpa, status=unreported.status), state.announcement(memory, unreported)
         at_zero = scale is not None and scale.spec.replicas == 0
         ref = hpa.spec.scale_target_ref
         zero_by = self._cluster.replicas_set_by(key.namespace, ref) if at_zero else ""

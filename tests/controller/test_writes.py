@@ -11,6 +11,7 @@ from support.virtual_time import in_virtual_time
 from hpad.api.metadata import Key
 from hpad.api.sample import AdapterError
 from hpad.engine import conditions
+from hpad.engine.view import TOO_LARGE
 from hpad.kube import errors
 
 CONFLICT = errors.ApiError(409, "Conflict", "the object has been modified")
@@ -185,6 +186,34 @@ async def test_the_event_of_a_given_up_reconcile_outlives_an_edit_of_the_next_on
     assert len(reads) > 2
     assert [event.reason for event in bench.cluster.events] == ["SuccessfulRescale"]
     assert bench.cluster.writes == [4]
+
+
+@in_virtual_time
+async def test_the_event_of_a_given_up_reconcile_outlives_one_that_cannot_compare_selectors() -> None:
+    """That turn decides nothing, and so does not report the rescale either."""
+    bench = Bench(hpa("web"))
+    bench.metrics.values["web"] = 40
+    write, others, searches = bench.cluster.write_scale, bench.reconciler.overlap.others, list[Key]()
+
+    async def unanswered(*args: Any) -> Any:
+        await write(*args)
+        await asyncio.sleep(60)
+
+    async def too_many_at_first(key: Key, *args: Any) -> Any:
+        searches.append(key)
+        if len(searches) == 2:
+            raise errors.ApiError(0, TOO_LARGE, "too much to compare")
+        return await others(key, *args)
+
+    bench.cluster.write_scale = unanswered  # type: ignore[method-assign]
+    bench.reconciler.overlap.others = too_many_at_first  # type: ignore[method-assign]
+    await bench.advance(76)
+    assert len(searches) > 2
+    assert [event.reason for event in bench.cluster.events].count("SuccessfulRescale") == 1
+    assert bench.cluster.writes == [4]
+    web = bench.source.get(Key("default", "web"))
+    assert web is not None
+    assert web.status.last_scale_time is not None
 
 
 @in_virtual_time
