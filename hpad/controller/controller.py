@@ -14,6 +14,7 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.controller.planning import Schedule
 from hpad.controller.reconcile import Reconciler
+from hpad.controller.report import NOTHING_LOGGED
 from hpad.controller.workers import Worker, Workers
 from hpad.controller.workqueue import DelayingQueue, ShutDown
 from hpad.controller.write import TooEarly
@@ -173,6 +174,7 @@ class Controller:
         self._reconciler.budgets.clear()
         for key, record in self._records.items():
             record.cooldown_until, record.status_written = None, None
+            record.logged = NOTHING_LOGGED  # the log of another replica goes on from here
             self._telemetry.controller.forget(key)
 
     def until_planned(self, key: Key) -> float:

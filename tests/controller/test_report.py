@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import structlog
 from support import virtual_time
-from support.controller import Bench, annotated, hpa
+from support.controller import Bench, Switch, annotated, hpa
 from support.virtual_time import in_virtual_time
 
 from hpad.api.hpa import HorizontalPodAutoscaler
@@ -68,6 +68,23 @@ def test_a_failure_is_logged_once_per_cause() -> None:
     old = 'source "x": sample is {}s old, older than max_age 60s'
     ages = [AdapterError(old.format(seconds)) for seconds in (75, 135, 195)]
     assert lines(hpa("web"), 10, *ages) == [("warning", f"cannot decide: external metric web fails: {old.format(75)}")]
+
+
+@in_virtual_time
+async def test_a_failure_is_logged_again_after_another_replica_has_led() -> None:
+    """Its log may have said since that the failure is over."""
+    owner = Switch()
+    bench = Bench(hpa("web"), owner=owner)
+    bench.metrics.values["web"] = DOWN
+    bench.controller.start()
+    with structlog.testing.capture_logs() as logs:
+        for leads in (True, False, True):
+            owner.on = leads
+            bench.takeover.changed()
+            await asyncio.sleep(60)
+    await bench.controller.stop(5)
+    warnings = [line["event"] for line in logs if line["log_level"] == "warning"]
+    assert warnings == ["cannot decide: external metric web fails: the broker is down"] * 2
 
 
 def test_another_cause_is_logged() -> None:
