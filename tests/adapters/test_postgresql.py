@@ -338,6 +338,26 @@ class TestConnections:
             assert isinstance(await ask(server.port, **hosts, **role), ExternalSample)
             assert attempts.qsize() == 1
 
+    async def test_a_host_with_the_time_that_another_one_left_is_tried_first_in_the_next_call(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tried: asyncio.Queue[str] = asyncio.Queue()
+
+        async def connect(host: list[str], **_: object) -> None:
+            tried.put_nowait(host[0])
+            if host == ["a"]:
+                raise TimeoutError
+            await asyncio.get_running_loop().create_future()
+
+        monkeypatch.setattr("asyncpg.connect", connect)
+        async with opened(1, host=["a", "b", "c"], sslmode="disable") as adapter:
+            for hosts in ("ab", "b", "c"):
+                call = asyncio.ensure_future(adapter.answer([ONE]))
+                assert [await tried.get() for _ in hosts] == list(hosts)
+                call.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await call
+
     @pytest.mark.parametrize(
         ("host", "mode", "ca", "error"),
         [

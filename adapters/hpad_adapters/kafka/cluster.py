@@ -164,15 +164,18 @@ class KafkaCluster:
     async def bootstrap(self) -> None:
         """Connects to the first bootstrap server that accepts, and moves it to the front of the list.
 
-        Those that were tried are at the end then, also if hpad ends the call while one hangs.
+        Those that failed are at the end then, also the first one if hpad ends the call while it hangs.
         """
-        faults = []
+        faults: list[str] = []
         for address in tuple(self._servers):
-            self._servers.remove(address)
-            self._servers.append(address)
             try:
                 await self._connection(address)
+            except asyncio.CancelledError:
+                if not faults:  # else it had only the time that another broker left it
+                    self._put_last(address)
+                raise
             except AdapterError as error:
+                self._put_last(address)
                 faults.append(error.message)
                 continue
             self._first = address
@@ -180,6 +183,10 @@ class KafkaCluster:
             self._servers.insert(0, address)
             return
         raise AdapterError("; ".join(faults))
+
+    def _put_last(self, address: Address) -> None:
+        self._servers.remove(address)
+        self._servers.append(address)
 
     async def topics(self, names: Iterable[str]) -> Topics:
         """Returns partitions and leaders of topics, without creating a topic."""

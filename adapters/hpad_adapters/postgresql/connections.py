@@ -296,7 +296,8 @@ class PostgresqlConnections:
             try:
                 return await self._to_host(role, host, password, tls)
             except asyncio.CancelledError:
-                self._put_last(host)
+                if not silent:  # else it had only the time that another host left it
+                    self._put_last(host)
                 raise
             except TimeoutError as error:
                 self._put_last(host)

@@ -229,7 +229,7 @@ class Amqp:
 
     async def _connected(self, vhost: str) -> Link:
         """Connects to the first node that accepts, which is tried first from then on."""
-        errors = []
+        errors: list[str] = []
         for node in tuple(self._nodes):
             factories = self._library.connection
             secure = node.startswith("amqps:")
@@ -239,11 +239,11 @@ class Amqp:
             except AdapterError:
                 raise
             except asyncio.CancelledError:
-                # It hangs for longer than the call may take: the next call begins with another node.
-                self._nodes.remove(node)
-                self._nodes.append(node)
+                if not errors:  # else it had only the time that another node left it
+                    self._put_last(node)
                 raise
             except Exception as error:  # noqa: BLE001  # the library raises many kinds, and any for a malformed frame
+                self._put_last(node)
                 refusal = link.refused or _connection_failure(self._library, error, vhost)
                 errors.append(f"rabbitmq at {node} {refusal}")
                 continue
@@ -251,6 +251,11 @@ class Amqp:
             self._nodes.insert(0, node)
             return link
         raise AdapterError("; ".join(errors))
+
+    def _put_last(self, node: str) -> None:
+        """Lets the next call begin with another node: this one may hang for as long as a call may take."""
+        self._nodes.remove(node)
+        self._nodes.append(node)
 
     async def _connect(self, link: Link, node: str, vhost: str) -> None:
         user, password = await login(self._settings, self._http)

@@ -77,11 +77,11 @@ class RabbitmqBroker:
                 response = await self._http.send(request)
                 body = self._checked(node, response, vhost)
             except asyncio.CancelledError:
-                # It hangs for longer than the call may take: the next call begins with another node.
-                self._nodes.remove(node)
-                self._nodes.append(node)
+                if not errors:  # else it had only the time that another node left it
+                    self._put_last(node)
                 raise
             except RequestFailedError as error:
+                self._put_last(node)
                 errors.append(error.message)
                 kind = BrokerRefusedError if isinstance(error, _RefusedByNodeError) else kind
                 continue
@@ -89,6 +89,11 @@ class RabbitmqBroker:
             self._nodes.insert(0, node)
             return body
         raise kind("; ".join(errors))
+
+    def _put_last(self, node: str) -> None:
+        """Lets the next call begin with another node: this one may hang for as long as a call may take."""
+        self._nodes.remove(node)
+        self._nodes.append(node)
 
     def _checked(self, node: str, response: Response, vhost: str) -> bytes:
         """Returns the body of a good answer; raises RequestFailedError if another node may still answer."""
