@@ -97,9 +97,8 @@ def _unknown_field(form: type[msgspec.Struct], place: Place, value: Any) -> str:
         return f"is written as {renamed[name]} now"
     known = tuple(field.encode_name for field in msgspec.structs.fields(form))
     # A misspelt name of a secret is not one of a secret.
-    is_secret = _may_be_secret((*place, closest(name, known) or ""))
-    beside = "" if is_secret else f" (value: {_shown(value)})"
-    return f"unknown field{hint(name, known)}{beside}"
+    told = _told(value, (*place, closest(name, known) or ""))
+    return f"unknown field{hint(name, known)}{told and f' (value: {told})'}"
 
 
 def _together(value: Mapping[str, Any], form: type[msgspec.Struct], place: Place) -> Iterator[tuple[Place, str]]:
@@ -123,8 +122,7 @@ def _as_a_whole(value: Any, form: Any, place: Place) -> Iterator[tuple[Place, st
         msgspec.convert(value, form)
     except (msgspec.ValidationError, ValueError) as error:
         needed = _needed(value, inspect.type_info(form))
-        shown_value = "" if _may_be_secret(place) else f"{_shown(value)} "
-        yield place, f"{shown_value}is not {needed}" if needed else str(error)
+        yield place, f"{_told(value, place)} is not {needed}".lstrip() if needed else str(error)
 
 
 def _needed(value: Any, form: inspect.Type) -> str:
@@ -154,11 +152,13 @@ def _narrower(value: Any, form: Any, word: str) -> str:
     return f"{word} with {', '.join(limits)}" if limits else ""
 
 
-def _may_be_secret(place: Place) -> bool:
-    """Includes fields that name the place of a secret: an invalid value there may be the secret itself."""
-    return any(refers_to_secret(str(step)) for step in place)
+def _told(value: Any, place: Place) -> str:
+    """Returns a value for messages, "" for one that may be or hold a secret.
 
-
-def _shown(value: Any) -> str:
+    That is also a mapping, a list, or a file that is one text, and a field that names the place of a secret: an invalid
+    value there may be the secret itself.
+    """
+    if not place or isinstance(value, dict | list) or any(refers_to_secret(str(step)) for step in place):
+        return ""
     text = hide_user_info(shown(value))
     return (_PARAMETER.sub(r"\1***", text) if "://" in text else text)[:_LONGEST_VALUE]

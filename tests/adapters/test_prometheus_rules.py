@@ -342,3 +342,16 @@ def test_a_rules_file_that_prometheus_adapter_refuses_or_that_is_too_large_is_re
         file.write_text(content, encoding="latin-1")
     with pytest.raises(AdapterError, match=f"rules_file: {re.escape(str(file))}: .*{fault}"):
         configuration.read(Prometheus.Settings(url="http://127.0.0.1:9", rules_file=str(file)))
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [("s3cret", "is not a mapping"), ("users: [{user: {value: s3cret}}]", "users: unknown field; there are rules, .*")],
+)
+def test_nothing_of_another_file_is_in_the_error(tmp_path: Path, content: str, fault: str) -> None:
+    """The path may lead to a file with a secret."""
+    file = tmp_path / "rules.yaml"
+    file.write_text(content)
+    with pytest.raises(AdapterError, match=f"{re.escape(str(file))}: {fault}") as caught:
+        configuration.read(Prometheus.Settings(url="http://127.0.0.1:9", rules_file=str(file)))
+    assert "s3cret" not in caught.value.message

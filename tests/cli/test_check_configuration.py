@@ -127,7 +127,7 @@ def test_queries_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     [
         (None, ["cannot be read"]),
         ("rules: [", ["not valid YAML"]),
-        ("- a", ["['a'] is not a mapping"]),
+        ("- a", ["is not a mapping"]),
         (
             json.dumps(
                 {

@@ -45,6 +45,11 @@ VARIABLES = (
             {"url": URL, "oauth2": {"token_url": URL, "cliend_sercet": "987"}},
             "oauth2.cliend_sercet: unknown field; did",
         ),
+        (
+            {"url": URL, "oauth": {"token_url": URL, "client_secret": "987"}},
+            "oauth: unknown field; did you mean 'oauth2'?",
+        ),
+        ({"url": URL, "page_size": {"key": "987"}}, "page_size: is not a whole number"),
         ({"url": URL, 5: 6}, "5: unknown field; there are ca, "),
         ({"url": URL, "metrics": {5: {}}}, "metrics: the key 5 is not text"),
     ],

@@ -153,7 +153,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
             "queues: {a/b: {c: {messages: x, published: x, acked: x, per_replica: 0}}}",
             "per_replica: 0 is not a number > 0",
         ),
-        ("- a", "1: ['a'] is not a mapping"),
+        ("- a", "1: is not a mapping"),
         ("a: [", "series.yaml:"),
         ("window: 5m\nwindow: 6m", "series.yaml:"),
         ("window: 5m\n---\nwindow: 6m", "has 2 documents; one is needed"),
