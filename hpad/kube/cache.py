@@ -43,6 +43,8 @@ class Cache(Generic[T]):
         self._values: MutableMapping[Key, T] = {}
         self._bug = bug
         self._callbacks: list[Callback[T]] = []
+        self._offered: set[Key] = set()
+        """Objects that were written since a list began, which may have earlier versions of them."""
         self._causes: set[tuple[str, str, int]] = set()
         self._params = params or {}
         self._reflectors = [Reflector(self, kind, scope, each, self._params) for each in scope.namespaces or ("",)]
@@ -83,8 +85,9 @@ class Cache(Generic[T]):
         return max(now - reflector.last_received for reflector in self._reflectors)
 
     def offer(self, decoded: DecodedObject[T]) -> None:
-        """Stores an object that was read or written outside the watch, if it is newer than the stored one."""
+        """Stores an object as the answer to a write has it, if it is newer than the stored one."""
         if self.kind.version is not None:
+            self._offered.add(decoded.key)
             self.put(decoded)
 
     async def run(self) -> None:
@@ -93,19 +96,25 @@ class Cache(Generic[T]):
             for reflector in self._reflectors:
                 group.create_task(reflector.run(), name=f"{self.kind.resource} {reflector.namespace}".strip())
 
+    def listing(self, namespace: str) -> None:
+        """Called when a list begins, which includes every object that was offered before."""
+        self._offered = {key for key in self._offered if namespace not in ("", key.namespace)}
+
     def has(self, key: Key, version: str) -> bool:
         """Returns whether exactly this resourceVersion of an object is stored."""
         stored = self._values.get(key)
         return stored is not None and self.kind.version is not None and self.kind.version(stored) == version
 
     def put(self, decoded: DecodedObject[T], *, listed: bool = False) -> None:
-        """Stores an object, unless the stored one is as new; a listed one in any case.
+        """Stores an object, unless the stored one is as new; a listed one unless another was offered since.
 
-        The versions of a server that was restored from a backup start anew. An object that was written while a list was
-        on its way goes back to the version of the list, until the watch brings the written one.
+        The versions of a server that was restored from a backup start anew, so a list may bring earlier ones. It may
+        also be older than an object that was written meanwhile: if that went back, the count of its former author
+        would seem to be a new write.
         """
         key, old = decoded.key, self._values.get(decoded.key)
-        if old is None or not (old == decoded.value if listed else self._as_new(old, decoded)):
+        replaces = listed and key not in self._offered
+        if old is None or not (old == decoded.value if replaces else self._as_new(old, decoded)):
             self._values[key] = decoded.value
             self._notify(key, old, decoded)
 
@@ -114,6 +123,7 @@ class Cache(Generic[T]):
         old = self._values.get(key)
         if old is not None and (listed or not self._later(old, version)):
             del self._values[key]
+            self._offered.discard(key)
             self._notify(key, old, None)
 
     def settled(self) -> None:

@@ -55,6 +55,7 @@ class ReflectorStore(Protocol[T]):
     trouble: str | None
     answered: asyncio.Event
 
+    def listing(self, namespace: str) -> None: ...
     def has(self, key: Key, version: str) -> bool: ...
     def put(self, decoded: watch.DecodedObject[T], *, listed: bool = False) -> None: ...
     def drop(self, key: Key, version: str, *, listed: bool = False) -> None: ...
@@ -118,6 +119,7 @@ class Reflector(Generic[T]):
         """Reads a streaming list. A stream that failed is followed by a list in pages."""
         if not self._server_streams:
             return self._page
+        self._store.listing(self.namespace)
         try:
             await self._read_stream()
         except errors.ApiError as error:
@@ -129,6 +131,7 @@ class Reflector(Generic[T]):
         return self._watch
 
     async def _page(self) -> _Step:
+        self._store.listing(self.namespace)
         try:
             try:
                 await self._read_pages(self._options.page_size)

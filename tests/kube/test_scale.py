@@ -1,10 +1,10 @@
 """Scales: from watched objects, or by discovery and GET; writes, conflicts and errors."""
 
 import asyncio
-import copy
 import json
 
 import pytest
+from support.controller import hpa
 from support.scripted_server import QUICK, failure, hangs, line, says, streams, until
 
 from hpad.api.hpa import CrossVersionObjectReference
@@ -28,6 +28,13 @@ def ref(kind, name="rv", api_version="apps/v1"):
 def deployments(body):
     meta = {"resourceVersion": body["metadata"]["resourceVersion"]}
     return says({"metadata": meta, "items": [body]})
+
+
+def set_by(body, manager):
+    """The object, with a manager that has set its replicas."""
+    entry = {"manager": manager, "operation": "Update", "apiVersion": "apps/v1", "fieldsType": "FieldsV1"}
+    owned = entry | {"time": "2026-01-01T12:00:00Z", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
+    return body | {"metadata": body["metadata"] | {"managedFields": [owned]}}
 
 
 @pytest.fixture
@@ -96,6 +103,27 @@ async def test_a_written_scale_is_read_next_even_if_the_watch_is_behind(script, 
     assert (sent["kind"], sent["apiVersion"]) == (real["kind"], real["apiVersion"])
 
 
+async def test_a_list_that_is_older_than_a_write_does_not_undo_it(script, cluster, running, recorded):
+    """The former author of the count is no other writer."""
+    older = set_by(recorded("scale/deployment_get_as_v1_deployment")["body"], "kubectl")
+    answer = recorded("scale/deployment_put_200")["body"]
+    answer["metadata"]["resourceVersion"] = "9000"
+    script.on("PUT", SCALE, says(answer))
+
+    async def late(request):
+        current = await cluster.read_scale("fix", ref("Deployment"))
+        await cluster.write_scale("fix", ref("Deployment"), current.with_replicas(3))
+        return await deployments(older)(request)
+
+    script.replace("GET", DEPLOYMENTS, deployments(older), late)
+    script.on("GET", DEPLOYMENTS + "?watch", says(failure(410, "Expired", "too old resource version"), 410), hangs)
+    await begin(cluster, running)
+    await until(lambda: script.count(DEPLOYMENTS + "?watch") == 2)
+    assert cluster.competitors(hpa("rv", namespace="fix")) == ()
+    assert (await cluster.read_scale("fix", ref("Deployment"))).spec.replicas == 3
+    assert cluster.competitors(hpa("rv", namespace="fix")) == ()
+
+
 async def test_a_write_that_is_no_longer_allowed_is_not_sent(script, cluster, running):
     class NotAllowedError(Exception):
         pass
@@ -118,12 +146,8 @@ async def test_a_conflict_is_not_retried_and_the_watch_still_tells_who_has_set_t
     """A fresh read has the resourceVersion of the change, but not its author."""
     delivered = asyncio.Event()
     older = recorded("scale/deployment_get_as_v1_deployment")["body"]
-    manager = {"manager": "kubectl", "operation": "Update", "apiVersion": "apps/v1", "fieldsType": "FieldsV1"}
-    stopped = copy.deepcopy(older) | {"spec": older["spec"] | {"replicas": 0}}
-    stopped["metadata"] |= {
-        "resourceVersion": "8000",
-        "managedFields": [manager | {"time": "2026-01-01T12:00:00Z", "fieldsV1": {"f:spec": {"f:replicas": {}}}}],
-    }
+    stopped = set_by(older, "kubectl") | {"spec": older["spec"] | {"replicas": 0}}
+    stopped["metadata"]["resourceVersion"] = "8000"
 
     async def late(request):
         await delivered.wait()
