@@ -212,8 +212,10 @@ def hosts_error(field: str, texts: Sequence[str], example: str, default: int = 0
 
 
 def url_list(urls: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns the URLs of a setting that takes one or several, without empty ones, and without a slash at the end."""
-    return tuple(url.rstrip("/") for url in ([urls] if isinstance(urls, str) else urls) if url)
+    """Returns the URLs of a setting that takes one or several, without a slash at the end; () for an empty text."""
+    if isinstance(urls, str):
+        urls = [urls] if urls else []
+    return tuple(url.rstrip("/") for url in urls)
 
 
 def url_error(

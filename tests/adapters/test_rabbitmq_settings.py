@@ -31,6 +31,7 @@ TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secre
         ({"url": "http://rabbitmq:port"}, "url: is not a URL"),
         ({"url": "http://rabbitmq/?x=1"}, "url: ends in a query"),
         ({"url": []}, "url: the list is empty"),
+        ({"url": [URL, ""]}, "url: '' is not of the form"),
         ({"url": [URL, "http://u:hunter2@b"]}, "url: contains credentials"),
         ({"url": URL, "username": "u"}, 'password: is missing for user "u"'),
         ({"url": URL, "password": "hunter2"}, "username: is missing, but a password is given"),
