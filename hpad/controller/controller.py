@@ -19,7 +19,6 @@ from hpad.controller.workers import Worker, Workers
 from hpad.controller.workqueue import DelayingQueue, ShutDown
 from hpad.controller.write import TooEarly
 from hpad.election.owner import ALONE, Authority, Edited, NotLeading, Permit, decides_alike
-from hpad.engine.spec import compiled_spec
 from hpad.kube.hpas import WatchedKinds
 from hpad.manifests.folder import Folder
 from hpad.sources import limits
@@ -94,16 +93,15 @@ class Controller:
 
         HPAs that share pods compete from the first turn on, as they did before a restart.
         """
-        known = list(self._source.values())
-        for hpa in known:
+        for hpa in self._source.values():
             self._reconciler.overlap.register(hpa)
         self._read_annotations()
         self._dispatcher = asyncio.create_task(self._dispatch(), name="dispatcher")
-        keys = [compiled_spec(hpa).key for hpa in known]
+        keys = list(self._source.keys())
         self._schedule.start(keys, at_once=self.workers)
         if self._owner.leading:
             self._reconciler.announcements.add(keys)
-        # No await since `known` was read, so that no change is missed.
+        # No await since the HPAs were read, so that no change is missed.
         self._source.subscribe(self._changed)
 
     async def wait_stopped(self) -> None:

@@ -30,7 +30,6 @@ from hpad.api.metadata import Key
 from hpad.api.pod import Pod, PodOwner
 from hpad.api.selector import Operator, Selector
 from hpad.clock import Clock
-from hpad.engine.spec import compiled_spec
 from hpad.engine.view import TOO_LARGE
 from hpad.kube import errors
 from hpad.kube.cluster import Cluster
@@ -221,7 +220,8 @@ class Overlap:
 
         Whether such an HPA last computed metrics is not known here; it is assumed while its target has replicas.
         """
-        key, ref = compiled_spec(hpa).key, hpa.spec.scale_target_ref
+        # Not the key of the compiled spec: a start would compile all specs in one step of the event loop.
+        key, ref = hpa.key, hpa.spec.scale_target_ref
         self._targets.refer(key, ref)
         scale = self._cluster.peek_scale(key.namespace, ref)
         if scale is None:

@@ -9,9 +9,10 @@ import pytest
 from support.controller import Bench, Switch, hpa
 from support.virtual_time import in_virtual_time
 
-from hpad.api.hpa import HorizontalPodAutoscalerStatus
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
 from hpad.controller.takeover import PACE
+from hpad.engine import spec
 from hpad.engine.history import Memory
 from hpad.store.store import InMemory
 
@@ -157,3 +158,23 @@ async def test_a_status_that_a_crashed_replica_wrote_after_its_last_save_counts_
     await asyncio.sleep(PERIOD)
     await bench.controller.stop(5)
     assert {name: bench.metrics.times(name)[0] - began for name in names} == pytest.approx(due, abs=0.1)
+
+
+@in_virtual_time
+async def test_neither_start_nor_takeover_compiles_the_specs_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of 10,000 HPAs would hold the event loop for several tenths of a second. Each turn compiles its own."""
+    compiled, compile_one = list[str](), spec._compile
+
+    def counted(found: HorizontalPodAutoscaler) -> spec.CompiledSpec:
+        compiled.append(found.metadata.name)
+        return compile_one(found)
+
+    monkeypatch.setattr(spec, "_compile", counted)
+    names = [f"app-{number}" for number in range(COUNT)]
+    bench = Bench(*map(hpa, names))
+    bench.controller.start()
+    bench.controller.take_over()
+    assert compiled == []
+    await asyncio.sleep(1.5 * PERIOD)
+    await bench.controller.stop(5)
+    assert sorted(compiled) == sorted(names)
