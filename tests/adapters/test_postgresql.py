@@ -174,6 +174,14 @@ class TestQueries:
         assert isinstance(fine, ExternalSample)
         assert isinstance(again[0], ExternalSample)
 
+    async def test_a_query_ends_before_the_call_that_others_share(self, server: Server) -> None:
+        async with testing.context("db") as context:
+            brief = msgspec.structs.replace(context, timeout=5.0)
+            adapter = PostgreSQL(settings(server.port, "SELECT 1 FROM pg_sleep(3600)"), brief)
+            (slow,) = await adapter.answer([ONE])
+            await adapter.aclose()
+        assert message(slow) == 'metric "depth": the query has no answer within 4.5s'
+
     async def test_a_cancelled_call_leaves_no_connection_behind(self, server: Server) -> None:
         async with opened(server.port, "SELECT 1 FROM pg_sleep(3600)") as adapter:
             call = asyncio.ensure_future(adapter.answer([ONE]))

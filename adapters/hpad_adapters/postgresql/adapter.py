@@ -40,6 +40,7 @@ class PostgreSQL:
         self.metrics = tuple(settings.metrics)
         self.parameters = frozenset(name for metric in settings.metrics.values() for name, _ in metric.parameters)
         self._settings = settings
+        self._seconds = context.within(settings.query_seconds)
         self._clock = context.clock
         self._library: Any = extras.load("hpad_adapters.postgresql.connections", "postgresql")
         self._errors: Any = extras.load("asyncpg", "postgresql")
@@ -52,7 +53,7 @@ class PostgreSQL:
         if distinct:
             await self._connections.ready()
         # The server ends a query by itself; hpad only if the server does not, or if no connection becomes free.
-        deadline = asyncio.get_running_loop().time() + self._settings.query_seconds + _GRACE_SECONDS
+        deadline = asyncio.get_running_loop().time() + self._seconds + _GRACE_SECONDS
         answers = await asyncio.gather(*(self._answered(call, deadline) for call in distinct))
         found = dict(zip(distinct, answers, strict=True))
         return [call if isinstance(call, AdapterError) else found[call] for call in calls]
@@ -92,7 +93,7 @@ class PostgreSQL:
         except AdapterError as error:
             return error
         except TimeoutError:
-            return self._failed(call, f"has no answer within {self._settings.query_timeout}")
+            return self._failed(call, f"has no answer within {self._seconds:g}s")
         except Exception as error:  # noqa: BLE001  # the library raises any kind for a malformed message
             lost: AdapterError = self._library.lost(self._connections.name, error)
             return lost
@@ -101,7 +102,7 @@ class PostgreSQL:
         """Returns the sample of one query, or the error of a server that can be used for other queries."""
         query = self._settings.metrics[call.name].query
         try:
-            value = await self._library.number(connection, query, call.arguments, self._settings.query_seconds)
+            value = await self._library.number(connection, query, call.arguments, self._seconds)
             milli = _milli(value)
         except self._library.PostgresqlNoNumberError as error:
             return self._failed(call, str(error))
@@ -109,7 +110,7 @@ class PostgreSQL:
             if connection.is_closed():
                 raise
             if isinstance(error, self._errors.QueryCanceledError):
-                return self._failed(call, f"has no answer within {self._settings.query_timeout}")
+                return self._failed(call, f"has no answer within {self._seconds:g}s")
             refused = self._library.refusal(f'metric "{call.name}": {self._connections.name}', error)
             return AdapterError(refused.message, lasting=refused.lasting, alive=True)
         if milli is None:
