@@ -76,7 +76,9 @@ def run(args: argparse.Namespace) -> int:
         return 2
     files |= stamps(map(str, settings.serving.files))
     process.configure_allocator()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the daemon can act on it; by default it ends the process
+    # By default both end the process. SIGHUP has an effect once the daemon runs, SIGUSR1 had one in earlier builds.
+    for number in (signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
     try:
         with logs.background_writer() as writer, asyncio.Runner(loop_factory=process.loop_factory()) as runner:
             logs.configure(settings.log_level, settings.log_format, writer=writer)

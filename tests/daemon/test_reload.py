@@ -248,6 +248,17 @@ async def test_systemd_is_notified_of_start_reloads_and_stop(cluster: Cluster, t
     assert '"event":"hpad stopped"' in log
 
 
+async def test_the_signal_that_saved_decisions_in_earlier_builds_does_not_end_the_daemon(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    async with asyncio.timeout(240), service(cluster, tmp_path) as running:
+        await running.until("READY=1")
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            running.process.send_signal(number)
+        assert '"event":"hpad stopped"' in await running.end()
+    assert running.process.returncode == 0
+
+
 async def test_a_daemon_that_waits_for_credentials_stops_on_sigterm(cluster: Cluster, tmp_path: Path) -> None:
     """A credential plugin may take a minute; systemd kills the process after twenty seconds."""
     plugin, marker = tmp_path / "plugin", tmp_path / "pid"
