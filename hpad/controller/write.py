@@ -179,9 +179,9 @@ def _status(done: Reconcile) -> HorizontalPodAutoscalerStatus:
 async def scale_target(cluster: Cluster, clock: Clock, permit: Permit, scale: Scale, replicas: int) -> settle.Outcome:
     """Writes the replica count; after a conflict reads the scale and writes again, up to `ATTEMPTS` times.
 
-    If another client changed the replica count meanwhile, nothing more is written. Any other refusal is final for this
-    reconcile. ApiErrors become part of the outcome. Raises NotLeading or Edited if the permit ends before an
-    attempt; no attempt before it has written anything.
+    If another client changed the replica count meanwhile, or a watched target that is still at zero, nothing more is
+    written. Any other refusal is final for this reconcile. ApiErrors become part of the outcome. Raises NotLeading or
+    Edited if the permit ends before an attempt; no attempt before it has written anything.
     """
     namespace, target = permit.hpa.metadata.namespace, permit.hpa.spec.scale_target_ref
     attempts: list[int] = []
@@ -201,7 +201,7 @@ async def scale_target(cluster: Cluster, clock: Clock, permit: Permit, scale: Sc
             if scale.spec.replicas not in (decided_on, replicas):
                 change = f"another client has set the replicas from {decided_on} to {scale.spec.replicas} meanwhile"
                 return settle.Outcome(attempts=tuple(attempts), error=f"{change}; the next reconcile decides again")
-            if scale.spec.replicas == decided_on == 0:
+            if scale.spec.replicas == decided_on == 0 and cluster.peek_scale(namespace, target) is not None:
                 # The watch will tell whether another client has stopped the target again.
                 change = "another client has changed the target at zero replicas meanwhile"
                 return settle.Outcome(attempts=tuple(attempts), error=f"{change}; the next reconcile decides again")

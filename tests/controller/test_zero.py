@@ -98,6 +98,20 @@ async def test_a_target_that_changes_at_zero_is_looked_at_again_before_it_is_wok
 
 
 @in_virtual_time
+async def test_a_target_that_is_not_watched_is_woken_after_a_conflict() -> None:
+    """As one of a custom kind, whose controller writes its status. A later turn would know no more about it."""
+    bench = idle_bench()
+    bench.cluster.unwatched = {"web"}
+    await wait_for_zero(bench)
+    bench.cluster.refusals = [errors.ApiError(409, "Conflict", "the object has been modified")]
+    add_load(bench)
+    await asyncio.sleep(PERIOD)
+    await bench.controller.stop(0)
+    assert bench.cluster.scales["web"] == 3
+    assert [event.reason for event in bench.cluster.events] == ["SuccessfulRescale"] * 2
+
+
+@in_virtual_time
 async def test_a_conflict_of_a_repeated_write_that_has_woken_the_target_is_no_failure() -> None:
     """The client repeats a write whose connection was closed before the answer."""
     bench = idle_bench()
