@@ -162,7 +162,7 @@ def note_unread(trigger: Trigger) -> None:
     for name in trigger.metadata.unread_names():
         without_aws = name == "awsRegion" and trigger.type in _KAFKA
         if without_aws or name.removesuffix(FROM_ENV) in _WITHOUT_EFFECT:
-            trigger.note_change(name, "is left out: it has no effect in this trigger")
+            trigger.note_change(name, "is left out: hpad needs nothing in its place")
         else:
             trigger.note_loss(
                 name, f"is not carried over: KEDA 2.21 ignores it, or hpad lacks it{_hint(trigger, name)}"
