@@ -138,7 +138,7 @@ def _rows(path: Path) -> list[list[str]]:
 
 def _add(row: Sequence[str], heads: Sequence[str], times: list[float], columns: dict[str, list[float | None]]) -> None:
     if len(row) != len(heads):
-        raise ValueError(f"{len(row)} columns; the first line has {len(heads)}")
+        raise ValueError(f"{len(row)} columns; {', '.join(heads)} are needed")
     time = _time(row[0].strip())
     if times and time <= times[-1]:
         raise ValueError(f"time: {shown(row[0])} is not after the line before")

@@ -136,22 +136,19 @@ def together(loads: Sequence[Load]) -> Load:
 
 
 class LoadSeries:
-    """Recorded values, each in force until the next one: pairs of seconds since the first one, and the value.
+    """Recorded values, each in force until the next one: pairs of seconds since the begin, and the value.
 
-    Before the first value and after the last one the nearest value holds.
+    Before the first value and after the last one the nearest value holds. `length`: seconds from the begin to the end,
+    which may be those of a gap.
     """
 
-    def __init__(self, pairs: Sequence[tuple[float, float]]) -> None:
+    def __init__(self, pairs: Sequence[tuple[float, float]], length: float) -> None:
         self._times = [at for at, _ in pairs]
         self._values = [value for _, value in pairs]
+        self.length = length
 
     def __call__(self, at: float) -> float:
         return self._values[max(0, bisect_right(self._times, at) - 1)]
-
-    @property
-    def length(self) -> float:
-        """Seconds from the first to the last value."""
-        return self._times[-1] - self._times[0]
 
 
 def _series(path: Path) -> LoadSeries:
@@ -161,6 +158,9 @@ def _series(path: Path) -> LoadSeries:
         raise ValueError(f"{path}, line 1: the columns must be time and a load, not {', '.join(found.columns)}")
     [values] = found.columns.values()
     known = [(at - found.times[0], each) for at, each in zip(found.times, values, strict=True) if each is not None]
-    if not known or min(value for _, value in known) < 0:
-        raise ValueError(f"{path}: a load is a number of 0 or more")
-    return LoadSeries(known)
+    if not known:
+        raise ValueError(f"{path}: there is no load: all of its cells are empty")
+    lowest = min(value for _, value in known)
+    if lowest < 0:
+        raise ValueError(f"{path}: there is a load of {lowest:g}; 0 or more are needed")
+    return LoadSeries(known, found.times[-1] - found.times[0])

@@ -59,7 +59,7 @@ def test_a_file_has_columns_and_gaps(tmp_path: Path) -> None:
         ("time,cpu,cpu\n", "line 1: the columns must be time, then others, each once"),
         ("time,cpu\n0,1\n", "has 1 lines of values; two or more are needed"),
         ("time,cpu\n0,1\n0,2\n", "line 3: time: '0' is not after the line before"),
-        ("time,cpu\n0,1\n60\n", "line 3: 1 columns; the first line has 2"),
+        ("time,cpu\n0,1\n60\n", "line 3: 1 columns; time, cpu are needed"),
         ("time,cpu\n0,1\n60,much\n", "line 3: cpu: 'much' is not a number; an empty cell is a gap"),
         ("time,cpu\n0,1\nnoon,2\n", "line 3: time: 'noon' is neither seconds nor"),
         ("time,cpu\n0,1\n-5,2\n", "line 3: time: '-5' is not a time since 1970"),

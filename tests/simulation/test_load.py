@@ -62,6 +62,15 @@ def test_a_byte_order_mark_is_no_part_of_a_heading_and_a_gap_changes_nothing(tmp
     assert [found(at) for at in (0, 89, 90)] == [5, 5, 7]
 
 
+def test_a_gap_at_the_begin_or_the_end_of_a_file_is_a_part_of_its_time(tmp_path: Path) -> None:
+    file = tmp_path / "rates.csv"
+    file.write_text("0,\n60,5\n90,7\n600,\n")
+    found = load.parse(f"csv:{file}")
+    assert isinstance(found, load.LoadSeries)
+    assert found.length == 600
+    assert [found(at) for at in (0, 89, 90, 600)] == [5, 5, 7, 7]
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
@@ -91,8 +100,9 @@ def test_mistakes(text: str, error: str) -> None:
         ("0,1\n15,many\n", "line 2: load: 'many' is not a number"),
         ("time,load,replicas\n0,1,1\n15,2,1\n", "line 1: the columns must be time and a load, not load, replicas"),
         ("time,load\n0,1\n", "has 1 lines of values"),
-        ("time,load\n0,1\n15,-2\n", "a load is a number of 0 or more"),
-        ("time,load\n0,\n15,\n", "a load is a number of 0 or more"),
+        ("0,1,2\n15,2,2\n", "line 1: 3 columns; time, load are needed"),
+        ("time,load\n0,1\n15,-2\n", "there is a load of -2; 0 or more are needed"),
+        ("time,load\n0,\n15,\n", "there is no load: all of its cells are empty"),
     ],
 )
 def test_mistakes_in_a_file(tmp_path: Path, content: str, error: str) -> None:
