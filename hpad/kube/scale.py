@@ -208,7 +208,10 @@ class Scales:
             if error.no_resource:  # a CustomResourceDefinition may have dropped the version that was found
                 self._discovery.forget(ref.api_version)
             raise
-        return decode(body)
+        scale = decode(body)
+        if scale.spec.replicas:  # who has stopped a target decides whether it is woken: the watch must still tell that
+            self._offer(namespace, ref, scale)
+        return scale
 
     async def write(
         self, namespace: str, ref: CrossVersionObjectReference, scale: Scale, allowed: Allowed | None = None
@@ -220,7 +223,7 @@ class Scales:
         path = await self._path(namespace, ref)
         body = await self._client.request("PUT", path, body=msgspec.json.encode(scale), allowed=allowed)
         written = decode(body)
-        self._offer(namespace, ref, written)
+        self._offer(namespace, ref, written, owner=managed_fields.OURS)
         return written
 
     async def template(self, namespace: str, ref: CrossVersionObjectReference) -> Pod | None:
@@ -251,21 +254,21 @@ class Scales:
         found = await self._discovery.resolve(ref.api_version, ref.kind)
         return found.resource, namespace if found.namespaced else ""
 
-    def _offer(self, namespace: str, ref: CrossVersionObjectReference, written: Scale) -> None:
-        """Updates the cached object from the answer to a write.
+    def _offer(self, namespace: str, ref: CrossVersionObjectReference, scale: Scale, *, owner: str = "") -> None:
+        """Updates the cached object from an answer of the server, which tells who has set the replicas of a write only.
 
-        The answer to a read does not say who has set the replicas, which the watch would then be too late to tell.
+        The watch may be silent for minutes until it is noticed.
         """
         cache, key = self._caches.get(watched(ref)), Key(namespace, ref.name)
         cached = cache.get(key) if cache is not None else None
-        if cache is not None and cached is not None and cached.uid == written.metadata.get("uid", cached.uid):
+        if cache is not None and cached is not None and cached.uid == scale.metadata.get("uid", cached.uid):
             known = msgspec.structs.replace(
                 cached,
-                resource_version=str(written.metadata.get("resourceVersion", "")),
-                replicas=written.spec.replicas,
-                status_replicas=written.status.replicas,
-                selector=written.status.selector,
-                owner=managed_fields.OURS,
+                resource_version=str(scale.metadata.get("resourceVersion", "")),
+                replicas=scale.spec.replicas,
+                status_replicas=scale.status.replicas,
+                selector=scale.status.selector,
+                owner=owner or cached.owner,
             )
             cache.offer(DecodedObject(key, known.resource_version, known))
 

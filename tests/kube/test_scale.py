@@ -140,6 +140,17 @@ async def test_a_write_that_is_no_longer_allowed_is_not_sent(script, cluster, ru
     assert (await cluster.read_scale("fix", ref("Deployment"))).spec.replicas == current.spec.replicas
 
 
+async def test_after_a_conflict_a_fresh_read_tells_what_a_silent_watch_does_not(script, cluster, running, recorded):
+    script.on("GET", DEPLOYMENTS + "?watch", hangs)
+    await begin(cluster, running)
+    fresh = recorded("scale/deployment_get")["body"]
+    fresh["metadata"]["resourceVersion"], fresh["spec"]["replicas"] = "8000", 7
+    script.on("GET", SCALE, says(fresh))
+    assert (await cluster.fresh_scale("fix", ref("Deployment"))).spec.replicas == 7
+    known = cluster.peek_scale("fix", ref("Deployment"))
+    assert (known.spec.replicas, known.metadata["resourceVersion"]) == (7, "8000")
+
+
 async def test_a_conflict_is_not_retried_and_the_watch_still_tells_who_has_set_the_replicas(
     script, cluster, running, recorded
 ):
