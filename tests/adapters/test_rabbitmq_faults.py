@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import re
-import socket
 
 import pytest
 from aiohttp import web
@@ -150,16 +149,6 @@ async def test_a_node_that_hangs_until_the_call_ends_is_tried_last(rabbit, sourc
             with pytest.raises(asyncio.CancelledError):
                 await call
         await made.aclose()
-
-
-async def test_the_error_of_a_node_that_hangs_over_amqp_does_not_name_another_one_alone(rabbit) -> None:
-    pytest.importorskip("aiormq", reason="needs the extra amqp")
-    with socket.create_server(("127.0.0.1", 0)) as hanging:
-        nodes = [f"amqp://127.0.0.1:{port}" for port in (hanging.getsockname()[1], *ports.free(1))]
-        made = adapter(nodes, rabbit, source="amqp", request_timeout="1s", connect_timeout="60s")
-        (answer,) = await made.answer([testing.external("queue_messages_ready", "queue=a")])
-        await made.aclose()
-    assert answer == AdapterError(f"rabbitmq at {nodes[0]}, {nodes[1]} did not answer within 1s")
 
 
 async def test_credentials_are_not_sent_to_another_address(stub, rabbit):

@@ -211,9 +211,7 @@ class Amqp:
         except self._library.exceptions.ChannelClosed as error:
             return RabbitmqQueue(name, vhost, fault=_of_one_queue(self._library, error))
         except TimeoutError:
-            # The node that hangs is the last one by now, if it has not even accepted the connection.
-            nodes = ", ".join(self._settings.nodes)
-            raise AdapterError(f"rabbitmq at {nodes} did not answer within {self._timeout:g}s") from None
+            raise AdapterError(f"{self} did not answer within {self._timeout:g}s") from None
         except AdapterError:
             raise
         except Exception as error:  # noqa: BLE001  # the library raises many kinds, and any for a malformed frame
