@@ -85,7 +85,7 @@ class Cache(Generic[T]):
         return max(now - reflector.last_received for reflector in self._reflectors)
 
     def offer(self, decoded: DecodedObject[T]) -> None:
-        """Stores an object as the answer to a write has it, if it is newer than the stored one."""
+        """Stores an object as an answer beside list and watch has it, if it is newer than the stored one."""
         if self.kind.version is not None:
             self._offered.add(decoded.key)
             self.put(decoded)
