@@ -202,6 +202,20 @@ def test_bounds_and_rules_of_every_kind() -> None:
     assert part(web, "Replicas:")[1] == "metrics want    5  by queue; cpu fails"
 
 
+def test_policies_that_allow_less_than_wanted_name_the_bound_that_is_reached_first() -> None:
+    web = Workload(QUEUE, replicas=4, high=6, behavior=None)
+    web.reconcile(series(150))
+    assert part(web, "Replicas:")[3:5] == [
+        "after policies  15  at most 8: the larger of twice the count and 4; the maximum is reached first",
+        "after min, max   6  the maximum is 6",
+    ]
+    one_pod = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}
+    web = Workload(QUEUE, replicas=5, low=4, behavior={"scaleDown": one_pod})
+    web.reconcile(series(10))
+    [row] = part(web, "Replicas:")[3:4]
+    assert row == "after policies  1  scaleDown allows no fewer than 4; the minimum is reached first"
+
+
 def test_used_budgets_of_policies_name_when_they_free() -> None:
     policies = [
         {"type": "Pods", "value": 2, "periodSeconds": 60},

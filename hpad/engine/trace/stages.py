@@ -108,9 +108,24 @@ def _windows(made: trace.Trace) -> _Words:
 
 
 def _policies(made: trace.Trace) -> _Words:
-    found = made.policies
-    if found is None:
+    if made.policies is None:
         return "", ()
+    text, more = _allowance(made, made.policies)
+    return f"{text}{_reached_first(made, made.policies)}", more
+
+
+def _reached_first(made: trace.Trace, found: trace.PoliciesTrace) -> str:
+    """Returns the minimum or maximum that stops the count before the policies do; "" if they would not stop it."""
+    bounds, up = made.bounds, found.direction == trace.UP
+    bound = stage.MAXIMUM if up else stage.MINIMUM
+    if bounds is None or bounds.applied != bound:
+        return ""
+    is_beyond = bounds.before > found.allows if up else bounds.before < found.allows
+    return f"; the {bound} is reached first" if is_beyond else ""
+
+
+def _allowance(made: trace.Trace, found: trace.PoliciesTrace) -> _Words:
+    """Returns the count that the policies of one direction allow, and what each of them allows."""
     name = "scaleUp" if found.direction == trace.UP else "scaleDown"
     if not found.select:
         return f"at most {found.allows}: the larger of twice the count and 4", ()
