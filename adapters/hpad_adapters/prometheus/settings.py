@@ -155,7 +155,9 @@ class Settings(PrometheusServer, frozen=True, forbid_unknown_fields=True, kw_onl
     rules_file: the file that holds it, read again when it changes. Queries under `metrics` come first. resourceRules
         answer where a `match` or a route sends cpu and memory here; other metrics need no route, unless a source before
         this one answers them.
-    rules_empty, rules_reduce, rules_window: `empty`, `reduce` and `window` of all rules.
+    rules_empty, rules_reduce, rules_window: `empty`, `reduce` and `window` of all rules. With rules_empty: zero a
+        metric is unknown all the same, as for prometheus-adapter, if its series has to be looked up (see discovery_ttl)
+        and had no sample for that long.
     username: for basic authentication; password: of the user; password_file: a file that holds it, read for each
         request; password_env: an environment variable that holds it.
     bearer_token: instead of user and password; bearer_token_file: a file that holds it, read for each request;
@@ -170,7 +172,8 @@ class Settings(PrometheusServer, frozen=True, forbid_unknown_fields=True, kw_onl
     query_timeout: how long the server may evaluate. A query without an answer a second later fails, so that a slow
         query fails its own metrics only; so does one that gets no call in time. Keep it below the source's timeout.
     max_bytes: a longer answer is refused.
-    discovery_ttl: how long the names of series are cached, for rules whose seriesQuery names no single series.
+    discovery_ttl: how long the names of series are cached, for rules whose seriesQuery names no single series, and for
+        metrics that several rules may make.
     concurrency: the number of concurrent queries.
     """
 
