@@ -1,6 +1,7 @@
 """A real Redis Cluster of three nodes: keys of several nodes in one answer, redirections, and nodes that fail."""
 
 import asyncio
+import contextlib
 import datetime
 import ssl
 from collections.abc import AsyncIterator, Iterator
@@ -19,6 +20,7 @@ from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample, Query
 from hpad.lab.servers import ports
 from hpad_adapters.redis import Redis
+from hpad_adapters.redis_servers import clients
 
 KEYS = ("jobs:a", "jobs:b", "jobs:c", "jobs:{a}:high", "{}jobs", "jobs:ü")
 
@@ -235,3 +237,26 @@ async def test_tls_of_all_nodes(tmp_path: Path) -> None:
     async with scripted(ALL, tls=expired) as port, adapter(port, tls=True, ca=ca) as redis:
         with pytest.raises(AdapterError, match="expired"):
             await redis.answer([of("jobs:a")])
+
+
+async def test_a_node_that_hangs_until_the_call_ends_is_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that had only the time that a failed node left is asked first in the next call."""
+    monkeypatch.setattr(clients, "NODE_SECONDS", 60.0)
+    heard: asyncio.Queue[int] = asyncio.Queue()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer):
+            await reader.read(1)
+            heard.put_nowait(writer.get_extra_info("sockname")[1])
+            await reader.read()
+
+    async with contextlib.AsyncExitStack() as stack, asyncio.timeout(60):
+        nodes = [await stack.enter_async_context(await asyncio.start_server(hang, "127.0.0.1", 0)) for _ in range(2)]
+        order = [node.sockets[0].getsockname()[1] for node in nodes]
+        made = await stack.enter_async_context(adapter(*ports.free(1), *order))
+        for port in [order[0], *order]:
+            call = asyncio.ensure_future(made.answer([testing.external("redis_list_length", "key=a")]))
+            assert await heard.get() == port
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call

@@ -68,19 +68,28 @@ class ClusterServers:
 
     async def _mapped(self) -> RedisCluster:
         """Reads the map of slots from the first node that answers, asked first from then on; raises ServerError."""
-        errors = []
+        errors: list[ServerError] = []
         for at in tuple(self._nodes):
             faults: list[Fault] = []
             client = self._client(at, faults)
             try:
                 await client.initialize()
+            except asyncio.CancelledError:
+                if not errors:  # else it had only the time that another node left it
+                    self._put_last(at)
+                raise
             except Exception as error:  # noqa: BLE001  # the library raises any kind for a malformed reply
+                self._put_last(at)
                 errors.append(faults[0].error if faults else self._uncharted(at, error))
                 continue
             self._nodes.remove(at)
             self._nodes.insert(0, at)
             return client
         raise ServerError("; ".join(each.message for each in errors), lasting=all(each.lasting for each in errors))
+
+    def _put_last(self, at: RedisAddress) -> None:
+        self._nodes.remove(at)
+        self._nodes.append(at)
 
     def _client(self, at: RedisAddress, faults: list[Fault]) -> RedisCluster:
         client = RedisCluster(
