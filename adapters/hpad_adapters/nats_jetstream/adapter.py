@@ -87,7 +87,7 @@ class NatsJetStream:
             return _absent(wanted, answered, errors, has_stream=bool(of_stream))
         state, leader = of_leader(found)
         if state is None:
-            # During an election the others still name the former leader, which answers that it is none.
+            # During an election the others still name the former leader, which answers that it leads no more.
             has_answered = leader in {reply.server for reply in answered}
             return _without_leader(wanted, "" if has_answered else leader, errors)
         count = _count(wanted, state)

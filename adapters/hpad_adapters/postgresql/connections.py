@@ -124,7 +124,7 @@ class Frames:
 
 
 def _check_parameter(message: bytes) -> None:
-    """Raises RefusedError for a version of the server that is none."""
+    """Raises RefusedError if the text that the server sent as its version is not that of a PostgreSQL server."""
     name, _, value = message.partition(b"\0")
     if name == b"server_version" and not _VERSION.fullmatch(value):
         raise PostgresqlRefusedError(NO_DATABASE)

@@ -180,7 +180,7 @@ def _mode(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metri
 def _goal(
     query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metric, mode: str, modes: Collection[str]
 ) -> ClearingGoal | None:
-    """Returns the goal of a query; None for a mode that is none of `modes`, which have one."""
+    """Returns the goal of a query, None for a mode that has none (not in `modes`)."""
     selected = {name: parameters[name][0] for name in GOAL if name in parameters}
     if mode not in modes:
         if selected:
