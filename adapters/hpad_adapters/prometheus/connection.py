@@ -19,7 +19,7 @@ from hpad_adapters.prometheus.settings import PrometheusServer
 _LONGEST_TEXT = 300
 _GRACE_SECONDS = 1.0
 _LONG = 1 << 20
-"""Bytes of an answer from which on a thread decodes it: so many take some 20 ms."""
+"""The size of an answer, in bytes, beyond which a thread decodes it: so many take some 20 ms."""
 _MILLISECOND = timedelta(milliseconds=1)
 _MAX_WARNINGS = 100
 MOST_OF_OWN = 1 << 20

@@ -183,5 +183,5 @@ def _url_error(url: str, source: str) -> str:
 
 
 def _behind(url: str) -> str:
-    """Returns the error of a path that is not that of the server, "" if there is none."""
+    """Returns the error of a URL that names the page of metrics in place of the server, "" for any other."""
     return "ends in /metrics; leave that out" if urllib.parse.urlsplit(url).path.endswith("/metrics") else ""
