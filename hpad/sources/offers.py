@@ -16,12 +16,12 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """What one source can answer.
 
     `serves` holds metric types. `metrics` holds patterns of the names that its adapter answers without a rule, or such
-    patterns by type; `match` holds rules of the configuration, which replace `metrics`. `parameters` holds the labels
-    that its adapter reads from selectors, None if the adapter does not say so. `namespaces` holds patterns of the
-    namespaces whose HPAs may use it, empty for all. `opened` holds patterns of the namespaces whose Autoscalers may
-    bring queries of their own, empty for none, and `query_schema` the schema of these, or why the source takes none.
-    `problem` is the error of a source that could not be set up, which names it; None if it works. An `implicit` source
-    is built in and not configured.
+    patterns by type, empty for none; `match` holds rules of the configuration, which replace `metrics`. `parameters`
+    holds the labels that its adapter reads from selectors, None if the adapter does not say so. `namespaces` holds
+    patterns of the namespaces whose HPAs may use it, empty for all. `opened` holds patterns of the namespaces whose
+    Autoscalers may bring queries of their own, empty for none, and `query_schema` the schema of these, or why the
+    source takes none. `problem` is the error of a source that could not be set up, which names it; None if it works.
+    An `implicit` source is built in and not configured.
     """
 
     source: str
@@ -43,11 +43,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         """Returns whether the source answers a query that no route matches, if it admits the namespace."""
         if self.match:
             return any(matches(rule, query) for rule in self.match)
-        if query.type not in self.serves:
-            return False
-        if isinstance(self.metrics, Mapping):
-            return query.type in self.metrics and one_of(self.metrics[query.type], query.name)
-        return one_of(self.metrics, query.name)
+        offered = self.names(query.type)
+        return bool(offered) and one_of(offered, query.name)
 
     def takes_by_name(self, query: Query) -> bool:
         """Returns whether the source takes the query by the metric's name, not only because it takes every metric."""

@@ -115,7 +115,9 @@ def _described(offer: Offer) -> str:
     if offer.match:
         return f"{offer.source} (metrics: {', '.join(patterns_in(offer.match))})"
     if isinstance(offer.metrics, Mapping):
-        listed = (f"{kind}: {', '.join(patterns)}" for kind, patterns in sorted(offer.metrics.items()))
+        listed = (f"{kind}: {', '.join(patterns)}" for kind, patterns in sorted(offer.metrics.items()) if patterns)
         return f"{offer.source} ({'; '.join(listed) or 'nothing without a rule'})"
+    if not offer.metrics:
+        return f"{offer.source} (nothing without a rule)"
     names = "" if "*" in offer.metrics else f": {', '.join(offer.metrics)}"
     return f"{offer.source} ({', '.join(sorted(offer.serves))}{names})"

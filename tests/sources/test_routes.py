@@ -188,3 +188,16 @@ def test_a_query_without_such_labels_is_handed_over_as_it_is():
     plan = RoutePlan((), (msgspec.structs.replace(RABBITMQ, match=rules), EXTERNAL_METRICS))
     for query in (testing.external("queue_messages", "queue=a"), testing.external("queue_messages")):
         assert plan.handed(query, plan.source(query)) is query
+
+
+@pytest.mark.parametrize("names", [(), {EXTERNAL: (), PODS: ()}, {EXTERNAL: ("other",), PODS: ()}])
+def test_an_adapter_without_names_of_a_type_takes_no_metric_of_it(names):
+    json = Offer(source="json", serves=frozenset({EXTERNAL, PODS}), metrics=names)
+    custom_metrics = Offer(source="custom-metrics", serves=frozenset({OBJECT, PODS}), implicit=True)
+    plan = RoutePlan((), (json, EXTERNAL_METRICS, custom_metrics))
+    assert plan.source(testing.external("queue_messages")) == "external-metrics"
+    assert plan.source(testing.pods_metric("requests_per_second", "app=web")) == "custom-metrics"
+    with pytest.raises(AdapterError) as caught:
+        RoutePlan((), (json,)).source(testing.pods_metric("requests_per_second", "app=web"))
+    described = "External: other" if names and names[EXTERNAL] else "nothing without a rule"
+    assert f"configured sources: json ({described});" in caught.value.message
