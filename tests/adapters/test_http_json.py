@@ -256,3 +256,7 @@ def test_a_source_without_a_base_url_takes_no_queries() -> None:
     assert HttpJson.closed(msgspec.convert({"metrics": {}}, HttpJson.Settings)).startswith("base_url: is missing")
     with pytest.raises(msgspec.ValidationError, match="base_url: ends in a query"):
         msgspec.convert({"metrics": {}, "base_url": "http://h/a?b"}, HttpJson.Settings)
+
+
+def test_a_source_for_queries_alone_needs_no_metrics() -> None:
+    assert HttpJson.closed(msgspec.convert({"base_url": "http://h/a"}, HttpJson.Settings)) == ""

@@ -156,7 +156,7 @@ class HttpJsonSettings(HttpLoginSettings, frozen=True, forbid_unknown_fields=Tru
     renamed: ClassVar[Mapping[str, str]] = {"header_files": "headers: {NAME: {file: …}}"}
     needs_password: ClassVar[bool] = False
 
-    metrics: dict[str, Metric]
+    metrics: dict[str, Metric] = msgspec.field(default_factory=dict)
     base_url: str = ""
     params: dict[str, str | SecretRef] = msgspec.field(default_factory=dict)
     max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 1 << 20
