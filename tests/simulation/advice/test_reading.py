@@ -30,6 +30,7 @@ COUNT = (END - BEGIN) // STEP + 1
 TIMES = range(START, START + 7200, 30)
 HALF = START + 3600
 WEB = "web-7d9f8b6c5d"
+HPAS = ("web", "db", "memory", "queue", "boundless", "mixed", "twice", "values", "both", "scraped")
 UNLIKE = ("changed", "uneven", "counted", "even")
 LONG = "a-name-of-a-deployment-that-is-longer-than-others-are"
 
@@ -77,7 +78,7 @@ def status(past: PastSeries, name: str, replicas: float = 2, times: Sequence[int
 @pytest.fixture(scope="module")
 def server() -> Iterator[QueriedPrometheus]:
     past = PastSeries()
-    for name in ("web", "db", "memory", "queue", "boundless", LONG, "mixed", "twice", "values", "both", *UNLIKE):
+    for name in (*HPAS, LONG, *UNLIKE):
         status(past, name)
     web(past)
     others(past)
@@ -133,8 +134,20 @@ def others(past: PastSeries) -> None:
     container(past, "both-7d9f8b6c5d-zzzzz", 0.25)
     labels = {"metric_name": "cpu", "metric_target_type": "utilization"}
     past.hpa("shop", "both", "status_target_metric", [(each, 72) for each in TIMES], **labels)
+    scraped(past)
     past.add("orders", {"part": "a"}, [(each, 30) for each in TIMES])
     past.add("orders", {"part": "b"}, [(each, 12) for each in TIMES])
+
+
+def scraped(past: PastSeries) -> None:
+    """Adds the status of `scraped` with the labels that a scrape adds for the pod of kube-state-metrics."""
+    target = {"container": "kube-state-metrics", "pod": "kube-state-metrics-0", "job": "kube-state-metrics"}
+    for labels, value in (
+        ({"metric_name": "cpu", "metric_target_type": "utilization"}, 72),
+        ({"metric_name": "cpu", "metric_target_type": "utilization", "container": "app"}, 81),
+        ({"metric_name": "orders", "metric_target_type": "average"}, 50),
+    ):
+        past.hpa("shop", "scraped", "status_target_metric", [(each, value) for each in TIMES], **{**target, **labels})
 
 
 def unlike(past: PastSeries) -> None:
@@ -178,6 +191,9 @@ def conditions(past: PastSeries) -> None:
     hole = [each for each in TIMES if not HALF <= each < HALF + 1200]
     status(past, "hole", times=hole)
     status(past, "young", times=[each for each in TIMES if each >= HALF])
+    # new: made at HALF, and its status is written 40 s later.
+    for name in ("status_current_replicas", "status_desired_replicas"):
+        past.hpa("shop", "new", name, [(each, 0 if each < HALF + 40 else 3) for each in TIMES if each >= HALF])
 
 
 def test_cpu_is_the_usage_of_the_targets_pods_in_percent_of_their_requests(server: QueriedPrometheus) -> None:
@@ -281,6 +297,16 @@ def test_an_external_average_of_the_status_becomes_a_total(server: QueriedPromet
     assert "no sign which is which" in twice.readings["#0"].problem
 
 
+def test_the_status_is_read_whatever_labels_the_scrape_adds(server: QueriedPrometheus) -> None:
+    resource = {"name": "cpu", "container": "app", "target": {"type": "Utilization", "averageUtilization": 50}}
+    container = {"type": "ContainerResource", "containerResource": resource}
+    hpa = past_hpa("scraped", CPU, container, external("orders", "AverageValue", "40"))
+    past = past_of(server, hpa)
+    found = {address: set(column) for address, column in past.load.columns.items()}
+    assert found == {"replicas": {2}, "#0": {72}, "cpu@app": {81}, "orders": {100}}
+    assert past.seen == {"#0": [72] * COUNT, "cpu@app": [81] * COUNT}
+
+
 def test_takes_the_query_of_a_source_before_the_status(server: QueriedPrometheus) -> None:
     hpa = past_hpa("queue", external("orders", "AverageValue", "40"))
     own = {(hpa.key, "orders"): PastPromQL("orders")}
@@ -331,6 +357,14 @@ def test_a_gap_stays_a_gap(server: QueriedPrometheus) -> None:
     assert at(hole.maximum, HALF + 600) is None
     assert [at(young.load.columns["replicas"], moment) for moment in (BEGIN, HALF - 60, HALF)] == [None, None, 2]
     assert at(young.minimum, BEGIN) is None
+
+
+def test_the_status_of_a_new_hpa_has_no_count_until_it_is_written(server: QueriedPrometheus) -> None:
+    """kube-state-metrics says 0 of a count that is not there."""
+    past = past_of(server, past_hpa("new"))
+    assert (at(past.load.columns["replicas"], HALF), at(past.desired, HALF)) == (None, None)
+    assert {*past.load.columns["replicas"], *past.desired} == {None, 3}
+    assert 0 in past_of(server, past_hpa("failed")).load.columns["replicas"]
 
 
 def test_reads_many_hpas_by_namespace_and_reports_progress(

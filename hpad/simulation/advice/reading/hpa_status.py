@@ -21,6 +21,8 @@ from hpad.simulation.history import HistoryError, is_total, metrics_of
 from hpad.simulation.prometheus import FoundSeries, TimeGrid, combined
 
 _CONDITIONS: Final = (SCALING_ACTIVE, ABLE_TO_SCALE)
+_UNWRITTEN: Final = 120.0
+"""Seconds in which a new HPA may show zero replicas: a period until its status is written, and a scrape."""
 
 
 def counted(hpa: HorizontalPodAutoscaler, replicas: Column) -> Column:
@@ -71,9 +73,18 @@ class StatusReader:
             {key: merged(rows) for key, rows in found.items()}
             for found in (counts, *(self.rows(name, keys) for name in names))
         )
+        current, desired = ({key: self._written(each) for key, each in found.items()} for found in (current, desired))
         failing = self._failing(hpas, current, minimum)
         columns = (current, desired, minimum, maximum)
         return {key: HpaStatus(failing[key], *(each.get(key, gaps) for each in columns)) for key in keys}
+
+    def _written(self, column: list[float | None]) -> list[float | None]:
+        """Returns the counts of an HPA without the zeros that stand there until its first status is written."""
+        known = [index for index, value in enumerate(column) if value is not None]
+        first = next((index for index in known if column[index]), 0)
+        if not known or known[0] == 0 or (first - known[0]) * self._grid.step > _UNWRITTEN:
+            return column
+        return [None] * first + column[first:]
 
     def rows(self, name: str, keys: Iterable[Key], more: str = "", condition: str = "") -> dict[Key, list[FoundSeries]]:
         """Returns the series of an expression by HPA. Raises QueryError.

@@ -106,7 +106,7 @@ class MetricReader:
         except QueryError:
             return  # the values of the metric itself remain
         for each in of_pods:
-            fitting = [row for row in rows.get(each.hpa.key, ()) if _fits(row, each.metric)]
+            fitting = self._fitting(each, rows)
             if fitting and not _is_ambiguous(each):
                 each.values.seen[each.address] = of_each(each.hpa, merged(fitting), replicas[each.hpa.key])
 
@@ -183,7 +183,7 @@ class MetricReader:
                 self._fail(each, str(error))
             return
         for each in left:
-            found = [row for row in rows.get(each.hpa.key, ()) if _fits(row, each.metric)]
+            found = self._fitting(each, rows)
             if not found:
                 known = each.values.readings.get(each.address, MetricReading("", problem=_NO_QUERY))
                 self._fail(each, f"{known.problem}, nor from the status of the HPA", known.expression)
@@ -191,6 +191,10 @@ class MetricReader:
                 self._fail(each, "the status of the HPA has another metric of that name, and no sign which is which")
             else:
                 self._keep_status(each, merged(found), replicas[each.hpa.key])
+
+    def _fitting(self, each: _Metric, rows: Mapping[Key, Sequence[FoundSeries]]) -> list[FoundSeries]:
+        label = self._series.labels_of("values").container
+        return [row for row in rows.get(each.hpa.key, ()) if _fits(row, each, label)]
 
     def _keep_status(self, each: _Metric, column: Column, replicas: Column) -> None:
         source = "the status of the HPA"
@@ -211,14 +215,19 @@ def _rates(address: str, per_replica: float | None = None) -> Rates:
     return Rates(f"{address} published", f"{address} acked", per_replica)
 
 
-def _fits(row: FoundSeries, metric: CompiledMetric) -> bool:
-    """Returns whether a series of the status is of this metric; before 2.17 they do not say which container it is."""
-    labels = row.labels
-    container = metric.query.container if metric.type == CONTAINER_RESOURCE else ""
+def _fits(row: FoundSeries, each: _Metric, label: str) -> bool:
+    """Returns whether a series of the status is of this metric. `label` names the container of a ContainerResource.
+
+    Before kube-state-metrics 2.17 there is no such label. A scrape adds it to the series of other metrics, with the
+    container of kube-state-metrics itself.
+    """
+    labels, metric = row.labels, each.metric
+    container = labels.get(label, "")
+    own = {other.query.container for other in compiled_spec(each.hpa).metrics if other.type == CONTAINER_RESOURCE}
     return (
         labels.get("metric_name") == metric.name
         and labels.get("metric_target_type") == _TARGET_TYPES.get(metric.kind)
-        and labels.get("container", "") == container
+        and (container == metric.query.container if metric.type == CONTAINER_RESOURCE else container not in own)
     )
 
 
