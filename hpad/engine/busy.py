@@ -24,10 +24,9 @@ from hpad.api.selector import Selector
 from hpad.engine import addresses
 from hpad.engine.controls import BUSY_METRIC, BusyMetric
 from hpad.engine.decide import Decision
-from hpad.engine.deletion_costs import Spared, Work, costs, in_order
+from hpad.engine.deletion_costs import PENDING, Spared, Work, costs, in_order
 from hpad.engine.view import View
 
-_PENDING: Final = "Pending"
 _STATEFUL_SET: Final = "StatefulSet"
 _ORDINAL: Final = re.compile(r".*-([0-9]{1,9})", re.DOTALL)
 _NO_METRIC: Final = f"the HPA has no External metric whose source could say it: {BUSY_METRIC} names a metric"
@@ -117,7 +116,7 @@ def spare(view: View, decision: Decision, answers: Sequence[Answer]) -> Decision
         idle=sum(not each.busy for each in work.values()),
         floor=floor,
         error=known.error,
-        first=tuple([pod.name for pod in going if pod.name in marked]),
+        first=tuple([pod.name for pod in going if pod.name in marked or (written and pod.phase == PENDING)]),
         costs=written,
     )
     to = None if count == decision.current else count
@@ -143,7 +142,7 @@ def _read(pods: Sequence[Pod], answers: Sequence[Answer], above: int) -> _Known:
     error = "" if failed is None else failed.message
     if failed is None and len(samples) < max(1, len(answers)):
         error = "the metric source gave no values of pods"
-    work = {pod.name: Work() for pod in pods if pod.phase == _PENDING}
+    work = {pod.name: Work() for pod in pods if pod.phase == PENDING}
     if error:
         return _Known(work, error)
     for pod in pods:
@@ -161,7 +160,7 @@ def _most_busy(pods: Sequence[Pod], sample: PodSample, above: int) -> int:
     """Returns how many pods are busy at most by one answer."""
     values = sample.values
     busy = sum(pod.name in values and values[pod.name].value > above for pod in pods)
-    unknown = sum(pod.name not in values and pod.phase != _PENDING for pod in pods)
+    unknown = sum(pod.name not in values and pod.phase != PENDING for pod in pods)
     return busy + unknown if sample.most_busy is None else max(busy, sample.most_busy)
 
 

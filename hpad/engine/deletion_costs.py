@@ -21,7 +21,8 @@ HIGHEST: Final = 2**31 - 1
 MOST: Final = 200
 """The largest number of costs for one scale-down: each is a request."""
 _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
-_PHASES: Final = {"Pending": 0, "Unknown": 1}
+PENDING: Final = "Pending"
+_PHASES: Final = {PENDING: 0, "Unknown": 1}
 _MOST_NAMES: Final = 3
 
 
@@ -126,18 +127,25 @@ def costs(pods: Sequence[Pod], work: Mapping[str, Work], going: Sequence[Pod]) -
     """Returns the costs with which exactly the pods `going`, the first ones `in_order`, are removed first.
 
     None where all pods are equally busy: then it does not matter which of them go. At most `MOST`.
+
+    A pending pod goes first without a cost. One that has started since hpad saw it may work by now: as many more idle
+    pods get a cost, and go in its place.
     """
     names = {pod.name for pod in going}
-    staying = [pod for pod in pods if pod.name not in names]
-    if not staying or len({_burden(pod, work) for pod in pods}) == 1:
+    started = [pod for pod in in_order(pods, work) if pod.phase != PENDING]
+    lowered = [pod for pod in started[: len(going)] if pod.name in names or _burden(pod, work)[0] == 0]
+    chosen = {pod.name for pod in lowered}
+    staying = [pod for pod in pods if pod.name not in chosen]
+    pending = len(started) < len(pods)
+    if not staying or not lowered or (not pending and len({_burden(pod, work) for pod in pods}) == 1):
         return ()
     idle = [pod for pod in pods if _burden(pod, work)[0] == 0]
     kept = [pod for pod in staying if _burden(pod, work)[0] > 0]
     # A cost above the others has to be removed again, one below is gone with its pod.
     highest = max((pod.users_cost for pod in idle), default=HIGHEST)
-    if len(going) <= len(idle) and 2 * len(kept) < len(going) and highest < HIGHEST:
+    if not pending and len(going) <= len(idle) and 2 * len(kept) < len(going) and highest < HIGHEST:
         return tuple([PodCost(pod.name, highest + 1) for pod in kept if pod.users_cost <= highest])[:MOST]
-    return _below(going, staying)[:MOST]
+    return _below(lowered, staying)[:MOST]
 
 
 def _below(going: Sequence[Pod], staying: Sequence[Pod]) -> tuple[PodCost, ...]:

@@ -76,6 +76,25 @@ def test_the_number_of_writes(pods: int, busy: int, count: int, writes: int) -> 
     assert len(costs(named, work, going)) == writes
 
 
+@pytest.mark.parametrize("busy", [0, 3])
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_pending_pod_goes_first_and_one_that_works_by_now_does_not(number: int, count: int, busy: int) -> None:
+    """The watch of hpad may be a moment behind the one of the ReplicaSet controller."""
+    pending = [pod(f"new-{n}", phase="Pending", ready="False", age=0) for n in range(number)]
+    pods = [*pending, *[pod(f"web-{n}", age=100 + n) for n in range(10 - number)]]
+    work = {each.name: Work() for each in pods} | {f"web-{n}": Work(1, True) for n in range(busy)}
+    chosen = dict(costs(pods, work, in_order(pods, work)[:count]))
+    gone = removed(pods, chosen, count)
+    assert {each.name for each in pending[:count]} <= gone
+    works = {each.name for each in pods if work[each.name].busy}
+    idle = len(pods) - len(works)
+    assert len(gone & works) == max(0, count - idle)
+    at_work = [pod(each.name, age=0) for each in pending]
+    gone = removed([*at_work, *pods[number:]], chosen, count)
+    assert len(gone & (works | {each.name for each in at_work})) == max(0, count - idle + number)
+
+
 def test_of_equally_idle_pods_the_costs_of_users_decide() -> None:
     pods = [
         pod("kept", deletion_cost=DeletionCost("100")),
