@@ -5,9 +5,9 @@ import itertools
 import sys
 import urllib.parse
 from collections.abc import Collection, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hpad.api import numbers
 from hpad.api.metadata import Key
@@ -17,6 +17,10 @@ from hpad.engine import words
 from hpad.settings import Settings
 from hpad.simulation.advice.assessment import NotAssessed
 from hpad.simulation.advice.past import HpaPast
+
+_COARSE: Final = 60.0
+_FINE: Final = 15.0
+"""The period of the HPA controller. With a coarser step rescales merge, which matters little over days."""
 
 
 class LookedAt(NamedTuple):
@@ -81,7 +85,8 @@ def add_arguments(group: argparse._ArgumentGroup) -> None:
     text = f"from this time on: {moments.FORMS} (default: 7d)"
     group.add_argument("--from", dest="begin", metavar="TIME", default="7d", help=text)
     group.add_argument("--to", dest="end", metavar="TIME", help="up to this time (default: now)")
-    group.add_argument("--step", metavar="DURATION", type=numbers.some_seconds, default=60.0, help="of values (1m)")
+    text = f"of values (1m; {_FINE:g}s if less than a day is read)"
+    group.add_argument("--step", metavar="DURATION", type=numbers.some_seconds, default=None, help=text)
     text = "series with other names than those of kube-state-metrics and cAdvisor (YAML, docs/advise.md)"
     group.add_argument("--series", type=Path, metavar="FILE", help=text)
     text = "keep answers in this folder until all is read: after an error the same command goes on from there"
@@ -100,6 +105,8 @@ def source(
     only: Collection[Key] | None = None,
 ) -> PastSource:
     """Returns the pasts of the HPAs that the arguments name, of `only` these if it is given. Raises Failure."""
+    if args.step is None:
+        args.step = _FINE if span.end - span.begin < timedelta(days=1) else _COARSE
     if args.recording is not None:
         return _recorded(args, span, only)
     return _queried(args, settings, span, progress, only)

@@ -104,6 +104,24 @@ def test_an_hpa_of_which_nothing_is_known_is_not_called_good(given: Given) -> No
     assert [each["name"] for each in found["unread"]] == ["new"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "step"), [((), 60.0), (("--from", "23h"), 15.0), (("--from", "1h", "--step", "30s"), 30.0)]
+)
+def test_less_than_a_day_is_read_at_each_period(
+    given: Given, monkeypatch: pytest.MonkeyPatch, flags: Sequence[str], step: float
+) -> None:
+    folder, asked = given(calm("web")), []
+    plain = reading.read
+
+    def read(server: Any, hpas: Any, begin: Any, end: Any, step: float, *rest: Any) -> Iterator[HpaPast]:
+        asked.append(step)
+        return plain(server, hpas, begin, end, step, *rest)
+
+    monkeypatch.setattr(reading, "read", read)
+    assert called(*FLAGS, "-f", folder, *flags)[0] == 0
+    assert asked == [step]
+
+
 def test_what_cannot_be_written_is_told_before_anything_is_read(given: Given, tmp_path: Path) -> None:
     folder = given()
     (tmp_path / "notes").mkdir()
