@@ -155,6 +155,13 @@ def test_a_restart_of_the_metrics_server_is_no_fault() -> None:
     assert severe(painted(spec(CPU), [3] * WEEK, {"cpu": 55}, failing=failing)) == []
 
 
+@pytest.mark.parametrize(("minutes", "failed", "named"), [(65, 13, True), (65, 9, False), (240, 13, False)])
+def test_a_short_past_has_a_shorter_failure(minutes: int, failed: int, named: bool) -> None:
+    failing = {"FailedGetExternalMetric": [float(20 <= index < 20 + failed) for index in range(minutes)]}
+    past = painted(spec(CPU), [3] * minutes, {"cpu": 55}, failing=failing)
+    assert (severe(past) == [HpaFault.METRIC_FAILING]) == named
+
+
 def test_missing_requests_explain_failing_metrics_but_not_those_of_others() -> None:
     failing: dict[str, Any] = {"FailedGetResourceMetric": 1}
     past = painted(spec(CPU), [3] * WEEK, failing=failing, unrequested={"cpu": ("app",)})

@@ -115,6 +115,8 @@ def test_a_load_that_was_cut_off_at_the_maximum_is_named() -> None:
     assert notes[0] == "cpu: its total over the recorded replicas is the load, which the simulated ones share evenly"
     assert "underestimated" in notes[1]
     assert notes[1].startswith("for 5h ")
+    whole = model_of(painted(spec(CPU, low=1, high=4), [4.0] * 61, {"cpu": 95.0})).notes
+    assert whole[1].startswith("for 1h ")
 
 
 def test_the_backlog_of_a_queue_answers_to_the_count() -> None:

@@ -18,6 +18,8 @@ from hpad.simulation.advice.words import rounded
 MINUTE: Final = 60.0
 FAILED: Final = 30 * MINUTE
 """Metrics that fail for less in all are those of a restart or a new HPA."""
+FAILED_SHORTLY: Final = 0.1
+"""The same of a past of less than five hours, as a share of it; FAILED_AT_ONCE at the least."""
 FAILED_AT_ONCE: Final = 10 * MINUTE
 """Shorter failures are passed over by the next period, unless there are many of them."""
 FAILED_OFTEN: Final = 0.01
@@ -65,8 +67,8 @@ def metric_failing(case: Case) -> Iterator[FoundFault]:
     facts, record = case.facts, case.record
     if any(requests_missing(case)) and facts.failing.keys() <= _EXPLAINED:
         return
-    often = case.share(facts.unread)
-    if facts.unread < FAILED or (record.longest(record.failing) < FAILED_AT_ONCE and often < FAILED_OFTEN):
+    often, least = case.share(facts.unread), min(FAILED, max(FAILED_AT_ONCE, FAILED_SHORTLY * facts.seconds))
+    if facts.unread < least or (record.longest(record.failing) < FAILED_AT_ONCE and often < FAILED_OFTEN):
         return
     reason = max(facts.failing, key=lambda each: (facts.failing[each], each != SCALING_ACTIVE))
     lasting, several = record.failing[-1], len(case.metrics) > 1

@@ -113,7 +113,7 @@ class LoadModel:
     def _cut_off(self) -> Iterator[str]:
         """Yields that the load is not known where replicas at the maximum had more than their goal."""
         counts, highest = self.load.columns[REPLICAS], self.past.maximum[-len(self.load.times) :]
-        moments = zip(counts, highest, self.needs(self.hpa, {}).goal, strict=True)
+        moments = zip(counts[:-1], highest, self.needs(self.hpa, {}).goal, strict=False)
         full = sum(
             count >= high and need > count
             for count, high, need in moments

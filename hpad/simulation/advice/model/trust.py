@@ -64,7 +64,8 @@ def judged(past: HpaPast, now: Rerun | None) -> ModelTrust:
     found = compared(past, now)
     if found.seconds < _LEAST or found.agreement is None:
         known = days(found.seconds)
-        return ModelTrust(found.agreement, Level.POOR, f"{known} of replica counts are too short to judge the model")
+        text = f"{known} with replica counts and readable metrics are too short to judge the model"
+        return ModelTrust(found.agreement, Level.POOR, f"{text}, which takes {days(_LEAST)}")
     return _judged(found, found.agreement)
 
 
