@@ -58,6 +58,10 @@ def page(*items: dict[str, object], pages: int = 1) -> str:
             {"status": 401},
             r'refused user "monitor" \(401\): it needs the tag "monitoring" and a permission',
         ),
+        (  # RabbitMQ 4.3, to a user without a permission on the vhost
+            {"status": 404, "body": '{"error":"not_found","reason":"Not Found"}'},
+            r'refused user "monitor" \(404: Not Found\): it needs the tag "monitoring" and a permission on vhost "/"',
+        ),
         (
             {"status": 404, "body": "404 page not found", "content_type": "text/plain"},
             "answered 404 Not Found: 404 page not found",

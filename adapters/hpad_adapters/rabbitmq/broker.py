@@ -21,6 +21,8 @@ _WRONG_LOGIN = ("Login failed", "Not_Authorized")
 KEEPS_SLASHES = 'a proxy in front must leave "%2F" in paths as it is (nginx: a proxy_pass without a path)'
 _ODD_PATHS = (400, 404, 405, 406)
 """What RabbitMQ 3.10 and 4.0 answer, without a text, to a path that they do not know."""
+_HIDDEN = "not_found"
+"""The error with which RabbitMQ 4.3 hides a vhost from users without a permission on it: other 404 say otherwise."""
 _REFUSALS = (400, 414)
 """Bad Request, and URI Too Long."""
 
@@ -101,7 +103,10 @@ class RabbitmqBroker:
         if status in (401, 403):
             raise AdapterError(self._refusal(name, response, vhost), lasting=True)
         # A 404 without RabbitMQ's form comes from a proxy or another server: the queue may well exist.
-        if status == 404 and _problem(response.body) is not None:
+        problem = _problem(response.body) if status == 404 else None
+        if problem is not None and problem.error == _HIDDEN:
+            raise AdapterError(self._refusal(name, response, vhost), lasting=True)
+        if problem is not None:
             raise NotFoundError(f"{name} has no such queue or vhost", "spec")
         if status != 200:
             kind = _RefusedByNodeError if status in _REFUSALS else RequestFailedError
