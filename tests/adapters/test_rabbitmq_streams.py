@@ -27,6 +27,7 @@ from hpad.adapter import AdapterError, Member
 from hpad.lab.servers import ports
 from hpad_adapters.rabbitmq import RabbitMQ, Settings
 from hpad_adapters.rabbitmq.metric import OwnQueues
+from hpad_adapters.rabbitmq.stream_protocol import NO_RIGHT
 
 broker_test = pytest.mark.rabbitmq
 
@@ -178,6 +179,24 @@ async def test_each_stream_is_read_from_its_leader(source):
     assert message == (
         'the leader of stream "invoices" is a:5552, which no address of stream_url is: write one for each node'
     )
+
+
+async def test_a_stream_that_the_user_may_not_read_is_a_fault_of_the_spec(source):
+    """RabbitMQ refuses its offsets, and from 4.3 on its leader as well."""
+
+    def without_leader(key: int, content: bytes) -> list[bytes]:
+        if key != METADATA:
+            return []
+        stream = content[4:8] + stream_client.text("invoices") + struct.pack(">HHI", NO_RIGHT, 0, 0)
+        return [stream_client.frame(key | stream_client.ANSWER, content[:4] + bytes(4) + stream)]
+
+    def without_offsets(key: int, content: bytes) -> list[bytes]:
+        return [answered(key, content, code=NO_RIGHT)] if key == QUERY else []
+
+    refusal = 'stream "invoices" in vhost "/": the user has no permission to read the stream'
+    for answers in (without_offsets, without_leader):
+        async with serving(node(answers)) as url:
+            assert await source(url).answer([lag("invoices")]) == [AdapterError(refusal, "spec")]
 
 
 async def test_a_refused_token_is_replaced(source, stub):

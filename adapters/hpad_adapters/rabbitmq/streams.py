@@ -171,9 +171,12 @@ class _Reading:
                 read = PartitionOffsets(partition, None if last is None else last.last, offset, unread, published)
                 self._read[partition, group] = read
         except StreamRefusedError as error:
-            blame = "spec" if error.code in (ABSENT, NO_RIGHT) else "source"
-            refused = AdapterError(f'stream "{partition}" in {self._where}: {error}', blame)
+            refused = self._refused(partition, error)
             self._read |= dict.fromkeys(((partition, group) for group in groups), refused)
+
+    def _refused(self, partition: str, error: StreamRefusedError) -> AdapterError:
+        blame = "spec" if error.code in (ABSENT, NO_RIGHT) else "source"
+        return AdapterError(f'stream "{partition}" in {self._where}: {error}', blame)
 
     def found(self) -> dict[StreamGroup, StreamOffsets]:
         """Returns the result; raises AdapterError if no node has answered."""
@@ -191,6 +194,8 @@ class _Reading:
 
     def _unread(self, partition: str) -> AdapterError:
         leader = self._leaders.get(partition, ABSENT)
+        if leader == NO_RIGHT:  # from RabbitMQ 4.3 on, which also hides whether there is such a stream
+            return self._refused(partition, StreamRefusedError(NO_RIGHT))
         if isinstance(leader, int):
             reason = REASONS.get(leader, f"the broker answers with code {leader}")
             return AdapterError(f'stream "{partition}" in {self._where} cannot be read: {reason}')
