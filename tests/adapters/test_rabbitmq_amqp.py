@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 import pytest
-from support.brokers import PATIENT
+from support.brokers import PATIENT, READER
 from support.http_stub import relay
 
 from hpad import testing
@@ -23,7 +23,7 @@ async def source(broker, rabbit):
     made: list[rabbitmq.RabbitMQ] = []
 
     def make(**changed: object) -> rabbitmq.RabbitMQ:
-        options = {"url": broker.amqp_url, "source": "amqp", "username": "monitor", "password": "m0nitor:pw/ü"}
+        options = {"url": broker.amqp_url, "source": "amqp", "username": READER.name, "password": READER.password}
         options |= PATIENT
         made.append(rabbitmq.RabbitMQ(rabbitmq.Settings(**(options | changed)), rabbit))
         return made[-1]

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
 from aiohttp import web
@@ -247,6 +248,17 @@ class WithoutStatistics:
             publisher.publish("jobs", [b"work"] * count)
             publisher.count("jobs")  # answered after all that was sent before
 
+    async def lists_connections(self, context: Context) -> bool:
+        """Returns whether the management API lists those that are open, which may take it a moment."""
+        admin = self.server.admin
+        login = {"Authorization": aiohttp.encode_basic_auth(admin.name, admin.password)}
+        for _ in range(10):
+            async with context.http.get(f"{self.server.management_url}/api/connections", headers=login) as response:
+                if await response.json():
+                    return True
+            await asyncio.sleep(0.5)
+        return False
+
     def url(self, user: rabbitmq.User) -> str:
         return f"amqp://{user.name}:{user.password}@127.0.0.1:{self.server.amqp_port}/"
 
@@ -267,18 +279,23 @@ def without_statistics() -> Iterator[WithoutStatistics]:
 async def test_a_real_broker_without_statistics(
     without_statistics: WithoutStatistics, rabbit: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pods fetch three, two and no messages, one is not connected. Never are fewer said to be busy than really are."""
+    """Pods fetch three, two and no messages, one is not connected. Never are fewer said to be busy than really are.
+
+    RabbitMQ 4.3 lists no connections without statistics, so that no pod is known to have none.
+    """
     source = RabbitMQ(RabbitMQ.Settings(**without_statistics.settings), rabbit)
     query = testing.by_pod(testing.external("queue_messages", "queue=jobs"), PODS)
     everyone = [member.name for member in PODS]
+    connections_listed = True
 
     async def until(idle: list[str], busy: int) -> None:
+        expected = (idle if connections_listed or not busy else [], busy)
         async with asyncio.timeout(120):
             while True:
                 names, most = known((await source.answer([query]))[0])
                 assert most is not None
                 assert most >= busy
-                if (names, most) == (idle, busy):
+                if (names, most) == expected:
                     return
                 await asyncio.sleep(0.3)
 
@@ -296,14 +313,17 @@ async def test_a_real_broker_without_statistics(
     await asyncio.to_thread(lambda: [next(of_b) for _ in range(2)])
     c, of_c = await asyncio.to_thread(consume, PODS[2], 1)
     waiting = asyncio.create_task(asyncio.to_thread(next, of_c))
-    await until(["job-d"], 2)
-    for each in first:
-        await asyncio.to_thread(a.ack, each)
-    await asyncio.to_thread(a.close)
-    await until(["job-a", "job-d"], 1)
-    await asyncio.to_thread(b.close)  # its messages go to the third pod, one after the other
-    await until(["job-a", "job-b", "job-d"], 1)
-    await asyncio.to_thread(c.ack, await waiting)
-    await asyncio.to_thread(c.ack, await asyncio.to_thread(next, of_c))
-    await until(everyone, 0)
-    await asyncio.to_thread(c.close)
+    try:
+        connections_listed = await without_statistics.lists_connections(rabbit)
+        await until(["job-d"], 2)
+        for each in first:
+            await asyncio.to_thread(a.ack, each)
+        await asyncio.to_thread(a.close)
+        await until(["job-a", "job-d"], 1)
+        await asyncio.to_thread(b.close)  # its messages go to the third pod, one after the other
+        await until(["job-a", "job-b", "job-d"], 1)
+        await asyncio.to_thread(c.ack, await waiting)
+        await asyncio.to_thread(c.ack, await asyncio.to_thread(next, of_c))
+        await until(everyone, 0)
+    finally:
+        await asyncio.to_thread(c.close)  # or the thread that waits for a message would outlive a failure

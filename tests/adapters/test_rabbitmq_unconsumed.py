@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from support.brokers import PATIENT
+from support.brokers import PATIENT, READER
 from support.rabbit_queues import queue, until
 from support.virtual_time import ManualClock
 
@@ -80,7 +80,8 @@ async def test_amqp_tells_at_the_first_read(broker, rabbit):
     pytest.importorskip("aiormq", reason="needs the extra amqp")
     name, connection = await broker.declare(), await asyncio.to_thread(broker.connect)
     await broker.publish(name, 3)
-    adapter = source(broker, rabbit, url=broker.amqp_url, source="amqp")
+    login = {"username": READER.name, "password": READER.password}
+    adapter = source(broker, rabbit, url=broker.amqp_url, source="amqp", **login)
     asked = [testing.external(READY, f"queue={name}")]
     try:
         [idle] = await adapter.answer(asked)

@@ -27,6 +27,8 @@ STRANGER = rabbitmq.User("stranger", "stranger-pw", ("monitoring",))
 MANY = 503
 VHOSTS = ("/", "a/b", "ü", "many", "mine")
 MONITOR = rabbitmq.User("monitor", "m0nitor:pw/ü", ("monitoring",), sees=VHOSTS)
+READER = rabbitmq.User("reader", "re4der:pw/ü", (), reads=VHOSTS)
+"""For AMQP: from RabbitMQ 4.2.6 on a user needs a permission on each queue."""
 
 GUEST = rabbitmq.User("guest", "guest", ("administrator",), ("/",))
 """The user that a new RabbitMQ has."""
@@ -152,7 +154,7 @@ def _tls_configuration(folder: Path, port: int, amqps_port: int) -> tuple[str, .
 def _made(folder: Path) -> Broker:
     extra = tls_port, amqps_port, stream_port, stream_tls_port, metrics_port = ports.free(5)
     server = rabbitmq.RabbitMQServer(
-        users=(GUEST, MONITOR, PLAIN, STRANGER),
+        users=(GUEST, MONITOR, READER, PLAIN, STRANGER),
         vhosts=VHOSTS,
         queues=[
             *(rabbitmq.Queue(f"q{number:04}", "many") for number in range(MANY)),

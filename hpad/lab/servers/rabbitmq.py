@@ -33,7 +33,8 @@ _GONE_POLL_SECONDS = 0.02
 class User(msgspec.Struct, frozen=True):
     """A user with RabbitMQ's `tags` ("administrator", "monitoring", ...).
 
-    The user has all permissions in `vhosts`, and access without any permission on queues to the vhosts in `sees`.
+    The user has all permissions in `vhosts`, may read in those of `reads`, and has access without any permission on
+    queues to those of `sees`.
     """
 
     name: str
@@ -41,6 +42,7 @@ class User(msgspec.Struct, frozen=True):
     tags: Sequence[str] = ()
     vhosts: Sequence[str] = ()
     sees: Sequence[str] = ()
+    reads: Sequence[str] = ()
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -229,13 +231,14 @@ def _definitions(
 ) -> Mapping[str, Any]:
     all_users = (msgspec.structs.replace(admin, vhosts=tuple(vhosts)), *users)
     everything, nothing = ({"configure": pattern, "write": pattern, "read": pattern} for pattern in (".*", "^$"))
+    reading = nothing | {"read": ".*"}
     return {
         "users": [{"name": u.name, "password": u.password, "tags": ",".join(u.tags)} for u in all_users],
         "vhosts": [{"name": name} for name in vhosts],
         "permissions": [
             {"user": user.name, "vhost": vhost, **permission}
             for user in all_users
-            for names, permission in ((user.vhosts, everything), (user.sees, nothing))
+            for names, permission in ((user.vhosts, everything), (user.reads, reading), (user.sees, nothing))
             for vhost in names
         ],
         "queues": [
