@@ -11,6 +11,7 @@ from hpad_adapters import extras
 from hpad_adapters.credentials import Trust
 from hpad_adapters.kafka.settings import KafkaSettings, Metric, Partition, Policy
 from hpad_adapters.selection import attempt, labels, no_metric
+from hpad_adapters.servers import Servers
 
 LAG = "kafka_lag"
 _FROM_SELECTOR = Metric()
@@ -66,7 +67,7 @@ class Kafka:
         self._settings = settings
         self._seconds = context.within(settings.request_seconds)
         self._clock = context.clock
-        self._servers = settings.servers()
+        self._servers = Servers(settings.servers())
         self._tls = Tls(settings.tls_options) if settings.tls else None
         verified = settings.tls and not settings.insecure
         self._trust = Trust(settings.servers(), settings.trusted_hosts, verified=verified)

@@ -23,6 +23,7 @@ from hpad.adapter import AdapterError, reason
 from hpad.adapter_http import failure
 from hpad_adapters.credentials import Trust
 from hpad_adapters.kafka.settings import Partition
+from hpad_adapters.servers import Servers, none_answered
 
 MAX_BYTES = 1 << 20
 """The limit for one response: some ten thousand partitions."""
@@ -146,7 +147,7 @@ class KafkaCluster:
     `seconds` is how long one broker may take to connect, and for each answer.
     """
 
-    def __init__(self, servers: list[Address], login: Login, seconds: float) -> None:
+    def __init__(self, servers: Servers[Address], login: Login, seconds: float) -> None:
         self._servers = servers
         self._login = login
         self._seconds = seconds
@@ -162,31 +163,13 @@ class KafkaCluster:
                 task.cancel()
 
     async def bootstrap(self) -> None:
-        """Connects to the first bootstrap server that accepts, and moves it to the front of the list.
+        """Connects to the first bootstrap server that accepts."""
 
-        Those that failed are at the end then, also the first one if hpad ends the call while it hangs.
-        """
-        faults: list[str] = []
-        for address in tuple(self._servers):
-            try:
-                await self._connection(address)
-            except asyncio.CancelledError:
-                if not faults:  # else it had only the time that another broker left it
-                    self._put_last(address)
-                raise
-            except AdapterError as error:
-                self._put_last(address)
-                faults.append(error.message)
-                continue
-            self._first = address
-            self._servers.remove(address)
-            self._servers.insert(0, address)
-            return
-        raise AdapterError("; ".join(faults))
+        async def connected(address: Address) -> Address:
+            await self._connection(address)
+            return address
 
-    def _put_last(self, address: Address) -> None:
-        self._servers.remove(address)
-        self._servers.append(address)
+        self._first = await self._servers.ask(connected, AdapterError, none_answered)
 
     async def topics(self, names: Iterable[str]) -> Topics:
         """Returns partitions and leaders of topics, without creating a topic."""

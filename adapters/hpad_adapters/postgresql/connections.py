@@ -20,6 +20,7 @@ from asyncpg import protocol
 from hpad.adapter import AdapterError, Context, shown
 from hpad.adapter_http import Tls, failure, read_secrets
 from hpad_adapters.postgresql.settings import PostgreSQLSettings
+from hpad_adapters.servers import Servers
 
 # Closes connections whose server does not speak PostgreSQL's protocol, before asyncpg reads what it sends.
 #
@@ -198,7 +199,7 @@ class PostgresqlConnections:
 
     def __init__(self, settings: PostgreSQLSettings, context: Context) -> None:
         self._settings = settings
-        self._hosts = list(settings.hosts)
+        self._hosts = Servers(settings.hosts)
         self._connect_seconds = context.within(settings.connect_seconds)
         self._clock = context.clock
         self._tls = Tls(settings.tls)
@@ -290,26 +291,22 @@ class PostgresqlConnections:
         wanted = self._settings.target_session_attrs
         roles = ("standby", "any") if wanted == "prefer-standby" else (wanted,)
         silent: set[str] = set()
-        for role, host in itertools.product(roles, tuple(self._hosts)):
+        for role, host in itertools.product(roles, self._hosts.order):
             if host in silent:
                 continue
             try:
                 return await self._to_host(role, host, password, tls)
             except asyncio.CancelledError:
                 if not silent:  # else it had only the time that another host left it
-                    self._put_last(host)
+                    self._hosts.put_last(host)
                 raise
             except TimeoutError as error:
-                self._put_last(host)
+                self._hosts.put_last(host)
                 silent.add(host)
                 failed: Exception = error
             except (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched) as error:
                 failed = error
         raise failed
-
-    def _put_last(self, host: str) -> None:
-        self._hosts.remove(host)
-        self._hosts.append(host)
 
     async def _to_host(self, role: str, host: str, password: str, tls: ssl.SSLContext | None) -> Any:
         settings = self._settings

@@ -29,6 +29,7 @@ from hpad_adapters.rabbitmq.metric import ANY_VHOST
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue, possible
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.values import Lookup
+from hpad_adapters.servers import Servers, none_answered
 
 FRAME_MAX = 8192
 """The largest frame in bytes, with header and end; RabbitMQ 4.1 refuses clients with less. Before connection.tune the
@@ -48,6 +49,10 @@ logging.getLogger("aiormq").setLevel(logging.CRITICAL)
 
 class TooMuchError(ConnectionError):
     """The broker sent more than was requested; the message is the end of a sentence that begins with the broker."""
+
+
+class _NodeFailedError(AdapterError):
+    """A node does not accept; another one may."""
 
 
 class FrameReader:
@@ -159,14 +164,14 @@ class Amqp:
         self._declare = _unchecked(self._library.spec.Queue.Declare)
         self._settings = settings
         self._timeout = context.within(settings.timeout_seconds)
-        self._nodes = list(settings.nodes)
+        self._nodes = Servers(settings.nodes)
         self._http = Http(context, settings.http_options())
         self._links: dict[str, Link] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """For as long as they are held or waited for: HPAs choose the names of vhosts."""
 
     def __str__(self) -> str:
-        return f"rabbitmq at {self._nodes[0]}"
+        return f"rabbitmq at {self._nodes.order[0]}"
 
     async def read(self, vhost: str, lookup: Lookup) -> list[RabbitmqQueue]:
         """Returns the queues that exist. Raises AdapterError."""
@@ -228,9 +233,9 @@ class Amqp:
         return link
 
     async def _connected(self, vhost: str) -> Link:
-        """Connects to the first node that accepts, which is tried first from then on."""
-        errors: list[str] = []
-        for node in tuple(self._nodes):
+        """Connects to the first node that accepts."""
+
+        async def connected(node: str) -> Link:
             factories = self._library.connection
             secure = node.startswith("amqps:")
             link = Link(factories.TLSTransportFactory() if secure else factories.TCPTransportFactory())
@@ -238,24 +243,12 @@ class Amqp:
                 await self._connect(link, node, vhost)
             except AdapterError:
                 raise
-            except asyncio.CancelledError:
-                if not errors:  # else it had only the time that another node left it
-                    self._put_last(node)
-                raise
             except Exception as error:  # noqa: BLE001  # the library raises many kinds, and any for a malformed frame
-                self._put_last(node)
                 refusal = link.refused or _connection_failure(self._library, error, vhost)
-                errors.append(f"rabbitmq at {node} {refusal}")
-                continue
-            self._nodes.remove(node)
-            self._nodes.insert(0, node)
+                raise _NodeFailedError(f"rabbitmq at {node} {refusal}") from None
             return link
-        raise AdapterError("; ".join(errors))
 
-    def _put_last(self, node: str) -> None:
-        """Lets the next call begin with another node: this one may hang for as long as a call may take."""
-        self._nodes.remove(node)
-        self._nodes.append(node)
+        return await self._nodes.ask(connected, _NodeFailedError, none_answered)
 
     async def _connect(self, link: Link, node: str, vhost: str) -> None:
         user, password = await login(self._settings, self._http)
@@ -269,7 +262,7 @@ class Amqp:
         link.connection.vhost = vhost
         refused = self._library.exceptions.AuthenticationError, self._library.exceptions.ProbableAuthenticationError
         try:
-            async with asyncio.timeout(self._timeout / len(self._nodes)):
+            async with asyncio.timeout(self._timeout / len(self._nodes.order)):
                 await link.connection.connect()
         except refused:
             self._http.discard(password)  # a token that was revoked is replaced

@@ -3,7 +3,6 @@
 The node that answered last is tried first. The error of a refusal names the tag or permission that the user lacks.
 """
 
-import asyncio
 from collections.abc import Mapping
 from urllib.parse import unquote, urlencode
 
@@ -12,6 +11,7 @@ import msgspec
 from hpad.adapter import AdapterError, Context
 from hpad.adapter_http import UNDECODABLE, Http, Request, RequestFailedError, Response, first_line, read_secrets
 from hpad_adapters.rabbitmq.settings import Settings
+from hpad_adapters.servers import Servers
 
 _MAX_REASON = 200
 _JSON = "application/json"
@@ -45,6 +45,11 @@ class _RefusedByNodeError(RequestFailedError):
     """One node answers so."""
 
 
+def _none_answered(faults: list[RequestFailedError]) -> AdapterError:
+    refused = any(isinstance(each, _RefusedByNodeError) for each in faults)
+    return (BrokerRefusedError if refused else AdapterError)("; ".join(each.message for each in faults))
+
+
 class _Problem(msgspec.Struct):
     """RabbitMQ's form of an error."""
 
@@ -61,41 +66,22 @@ class RabbitmqBroker:
     def __init__(self, settings: Settings, context: Context) -> None:
         self._settings = settings
         self._http = Http(context, settings.http_options())
-        self._nodes = list(settings.nodes)
+        self._nodes = Servers(settings.nodes)
 
     def __str__(self) -> str:
-        return f"rabbitmq at {self._nodes[0]}"
+        return f"rabbitmq at {self._nodes.order[0]}"
 
     async def get(self, path: str, parameters: Mapping[str, str], *, vhost: str) -> bytes:
         """Returns the JSON at `path` (percent-encoded) from the first node that answers; errors name `vhost`.
 
         Raises NotFoundError, BrokerRefusedError, or AdapterError naming each node and its fault.
         """
-        errors: list[str] = []
-        kind = AdapterError
-        for node in tuple(self._nodes):
-            try:
-                request = Request(url=f"{node}{path}?{urlencode(parameters)}", name=f"rabbitmq at {node}")
-                response = await self._http.send(request)
-                body = self._checked(node, response, vhost)
-            except asyncio.CancelledError:
-                if not errors:  # else it had only the time that another node left it
-                    self._put_last(node)
-                raise
-            except RequestFailedError as error:
-                self._put_last(node)
-                errors.append(error.message)
-                kind = BrokerRefusedError if isinstance(error, _RefusedByNodeError) else kind
-                continue
-            self._nodes.remove(node)
-            self._nodes.insert(0, node)
-            return body
-        raise kind("; ".join(errors))
 
-    def _put_last(self, node: str) -> None:
-        """Lets the next call begin with another node: this one may hang for as long as a call may take."""
-        self._nodes.remove(node)
-        self._nodes.append(node)
+        async def body(node: str) -> bytes:
+            request = Request(url=f"{node}{path}?{urlencode(parameters)}", name=f"rabbitmq at {node}")
+            return self._checked(node, await self._http.send(request), vhost)
+
+        return await self._nodes.ask(body, RequestFailedError, _none_answered)
 
     def _checked(self, node: str, response: Response, vhost: str) -> bytes:
         """Returns the body of a good answer; raises RequestFailedError if another node may still answer."""

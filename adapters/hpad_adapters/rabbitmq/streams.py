@@ -26,6 +26,7 @@ from hpad_adapters.rabbitmq.stream_protocol import (
     StreamConnection,
     StreamRefusedError,
 )
+from hpad_adapters.servers import Servers
 
 _PORTS = {"rabbitmq-stream": 5552, "rabbitmq-stream+tls": 5551}
 _SAMPLE_BYTES, _MOST_CHUNKS = 1 << 16, 32
@@ -62,7 +63,7 @@ class OffsetReader:
         self._timeout = context.within(settings.timeout_seconds)
         self._http = Http(context, settings.http_options())
         self._published = PublishedMessages()
-        self._nodes = list(settings.stream_nodes)
+        self._nodes = Servers(settings.stream_nodes)
 
     async def read(self, vhost: str, wanted: Mapping[StreamGroup, bool]) -> dict[StreamGroup, StreamOffsets]:
         """Returns the offsets of each partition, or the error of a stream; raises AdapterError if none is read.
@@ -70,7 +71,7 @@ class OffsetReader:
         `wanted`: whether published messages have to be counted as well.
         """
         reading = _Reading(vhost, wanted, self._published)
-        for node in tuple(self._nodes):
+        for node in self._nodes.order:
             if reading.done:
                 break
             try:
@@ -82,9 +83,7 @@ class OffsetReader:
                 hangs = isinstance(error, TimeoutError)
                 why = f"did not answer within {self._timeout:g}s" if hangs else _failed(error)
                 reading.errors.append(f"{_named(node)} {why}")
-                # The others are asked first from then on: it may lead nothing any more.
-                self._nodes.remove(node)
-                self._nodes.append(node)
+                self._nodes.put_last(node)
         return reading.found()
 
     @contextlib.asynccontextmanager

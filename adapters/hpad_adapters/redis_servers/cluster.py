@@ -13,6 +13,7 @@ from hpad.adapter import AdapterError, or_error
 from hpad_adapters.redis_servers import RedisRequest, Reply, ServerError
 from hpad_adapters.redis_servers.connection import COMMON, Fault, Guarded, RedisAccess, by_request, commands, sent, text
 from hpad_adapters.redis_servers.settings import RedisAddress, named
+from hpad_adapters.servers import Servers
 
 SLOTS = 16384
 _MOST_AT_ONCE = 16
@@ -23,7 +24,7 @@ class ClusterServers:
 
     def __init__(self, nodes: Sequence[RedisAddress], access: RedisAccess) -> None:
         self.name = f"Redis Cluster {nodes[0]}"
-        self._nodes = list(nodes)
+        self._nodes = Servers(nodes)
         self._access = access
 
     async def ask(self, requests: Sequence[RedisRequest]) -> list[list[Reply] | AdapterError]:
@@ -67,29 +68,17 @@ class ClusterServers:
             await client.nodes_manager.aclose("startup_nodes")
 
     async def _mapped(self) -> RedisCluster:
-        """Reads the map of slots from the first node that answers, asked first from then on; raises ServerError."""
-        errors: list[ServerError] = []
-        for at in tuple(self._nodes):
-            faults: list[Fault] = []
-            client = self._client(at, faults)
-            try:
-                await client.initialize()
-            except asyncio.CancelledError:
-                if not errors:  # else it had only the time that another node left it
-                    self._put_last(at)
-                raise
-            except Exception as error:  # noqa: BLE001  # the library raises any kind for a malformed reply
-                self._put_last(at)
-                errors.append(faults[0].error if faults else self._uncharted(at, error))
-                continue
-            self._nodes.remove(at)
-            self._nodes.insert(0, at)
-            return client
-        raise ServerError("; ".join(each.message for each in errors), lasting=all(each.lasting for each in errors))
+        """Reads the map of slots from the first node that answers; raises ServerError."""
+        return await self._nodes.ask(self._mapped_by, ServerError, _none_answered)
 
-    def _put_last(self, at: RedisAddress) -> None:
-        self._nodes.remove(at)
-        self._nodes.append(at)
+    async def _mapped_by(self, at: RedisAddress) -> RedisCluster:
+        faults: list[Fault] = []
+        client = self._client(at, faults)
+        try:
+            await client.initialize()
+        except Exception as error:  # noqa: BLE001  # the library raises any kind for a malformed reply
+            raise (faults[0].error if faults else self._uncharted(at, error)) from None
+        return client
 
     def _client(self, at: RedisAddress, faults: list[Fault]) -> RedisCluster:
         client = RedisCluster(
@@ -137,6 +126,10 @@ class ClusterServers:
         if isinstance(cause.__context__, exceptions.ResponseError):
             return ServerError(f"{self._access.name(at)} refuses: {text(cause.__context__)}")
         return ServerError(f"{self._access.name(at)} did not answer as Redis does ({type(cause).__name__})")
+
+
+def _none_answered(errors: list[ServerError]) -> ServerError:
+    return ServerError("; ".join(each.message for each in errors), lasting=all(each.lasting for each in errors))
 
 
 class _FirstArgument:
