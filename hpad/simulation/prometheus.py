@@ -7,6 +7,7 @@ decoded here: a week of one series in steps of a minute has 10,000 values, and a
 import enum
 import math
 import operator
+import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -293,8 +294,10 @@ def _named_errors() -> Iterator[None]:
         yield
     except QueryError:
         raise
-    except requests.exceptions.SSLError:
-        text = "the certificate of the server is not trusted; --prometheus-ca-file"
+    except requests.exceptions.SSLError as error:
+        text = f"no TLS connection: {_reason(error)}"
+        if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
+            text = "the certificate of the server is not trusted; --prometheus-ca-file"
         raise QueryError(QueryFailure.REFUSED, text) from None
     except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.exceptions.MissingSchema):
         raise QueryError(QueryFailure.REFUSED, "the URL is not one such as http://localhost:9090") from None
@@ -306,12 +309,16 @@ def _named_errors() -> Iterator[None]:
 
 def _reason(error: BaseException) -> str:
     """Returns what the system says of a failed connection ("Connection refused"), else the class of the error."""
+    found = (cause.strerror for cause in _causes(error) if isinstance(cause, OSError) and cause.strerror)
+    return next(found, type(error).__name__)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yields an error, its cause, and so on."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
+        yield cause
         cause = cause.__cause__ or cause.__context__
-    return type(error).__name__
 
 
 def _on_grid(values: msgspec.Raw, grid: TimeGrid) -> list[float | None]:

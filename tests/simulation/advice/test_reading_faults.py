@@ -253,6 +253,11 @@ def test_says_that_the_server_is_not_there(url: str, text: str) -> None:
         pasts(url)
 
 
+def test_says_that_the_server_does_not_speak_tls() -> None:
+    with answering(lambda query: {}) as (url, _), pytest.raises(HistoryError, match=r"no TLS connection: .*VERSION"):
+        pasts(url.replace("http://", "https://", 1))
+
+
 class Breaking:
     """Answers so many range queries, and then fails as a server that has gone."""
 
