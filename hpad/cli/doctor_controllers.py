@@ -36,9 +36,10 @@ async def check_controllers(client: Client, settings: Settings, found: Sequence[
     in a dry run. Without any: a warning if the control plane is hosted, a note if the Lease of a
     kube-controller-manager is current, and a finding that there is none.
     """
-    if settings.kinds == AUTOSCALERS:
-        return [Finding("controllers", OK, "hpad acts on Autoscalers alone, and leaves HPAs to their controller")]
     now, service = client.clock.now(), await hosting_service(client)
+    if settings.kinds == AUTOSCALERS:
+        theirs = f"the built-in controller of {service}" if service else "their controller"
+        return [Finding("controllers", OK, f"hpad acts on Autoscalers alone, and leaves HPAs to {theirs}")]
     writes = [each for each in _status_writes(found) if is_recent(each.time, now)]
     if writes and settings.dry_run:
         return [_beside(manager, each, service) for manager, each in _by_manager(writes)]

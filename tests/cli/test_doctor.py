@@ -283,6 +283,10 @@ async def test_the_way_on_beside_the_built_in_controller(
     assert [each.says.partition(":")[0] for each in hosted] == [
         f"the control plane is hosted by {each}" for each in [service] if each
     ]
+    server.autoscalers = []
+    [alone] = [each for each in await found(tmp_path, server.url, kinds="autoscalers") if each.check == "controllers"]
+    theirs = f"the built-in controller of {service}" if service else "their controller"
+    assert (alone.level, alone.says) == ("ok", f"hpad acts on Autoscalers alone, and leaves HPAs to {theirs}")
 
 
 def both(theirs: int, ours: int, name: str = "web") -> dict[str, Any]:
