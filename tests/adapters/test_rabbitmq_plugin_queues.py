@@ -9,7 +9,7 @@ from support.brokers import PATIENT
 from support.http_stub import Stub
 
 from hpad import testing
-from hpad.adapter import AdapterError, ExternalSample
+from hpad.adapter import AdapterError
 from hpad_adapters.rabbitmq import Metric, Mode, RabbitMQ
 
 COUNTED = 'rabbitmq_detailed_queue_{}{{vhost="/",queue="{}"}} {}'
@@ -80,12 +80,14 @@ class Source:
 
     async def ask(self, name: str, queues: str = "queue=orders") -> float | str:
         """Returns the sum of the values, or the error."""
-        [answer] = await self._adapter.answer([testing.external(name, queues)])
+        [found] = await self.ask_all(name, queues)
+        return found
+
+    async def ask_all(self, name: str, *queues: str) -> list[float | str]:
+        """Asks for several in one call."""
+        answers = await self._adapter.answer([testing.external(name, each) for each in queues])
         self._clock.seconds += 5
-        if isinstance(answer, AdapterError):
-            return answer.message
-        assert isinstance(answer, ExternalSample)
-        return sum(answer.values) / 1000
+        return [each.message if isinstance(each, AdapterError) else sum(each.values) / 1000 for each in answers]
 
 
 NAMES: tuple[Mode, ...] = ("publish_rate", "consumers", "growth")
@@ -135,6 +137,13 @@ async def test_counts_are_whole_without_the_other_node(cluster: Cluster, source:
 
 
 ABSENT = [("queue_messages", "queue=gone")]
+
+
+async def test_a_queue_of_a_node_that_is_not_read_fails_alone(cluster: Cluster, source: Source) -> None:
+    cluster.lines["a"], cluster.down = queue("orders", 3), {"b"}
+    orders, gone = await source.ask_all("queue_messages", "queue=orders", "queue=gone")
+    assert orders == 3
+    assert "/b closed the connection without an answer" in str(gone)
 
 
 async def test_a_node_that_is_not_asked_is_named(cluster: Cluster, source: Source) -> None:

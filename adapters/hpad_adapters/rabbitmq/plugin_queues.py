@@ -77,11 +77,18 @@ class PluginQueues:
         if not nodes or lookup.statistics or lookup.samples:
             nodes = complete(answers)
         found = await asyncio.to_thread(self._counted, nodes, lookup)
-        if lookup.statistics or lookup.samples or lookup.patterns or not lookup.names <= {name for _, name in found}:
-            await self._require_all(complete(answers))
-        if lookup.patterns or not lookup.names <= {name for _, name in found}:
-            _require_read(nodes)
-        found |= await self._uncounted(vhost, lookup, found)
+        absent = lookup.names - {name for _, name in found}
+        try:
+            if lookup.statistics or lookup.samples or lookup.patterns or absent:
+                await self._require_all(complete(answers))
+            if lookup.patterns or absent:
+                _require_read(nodes)
+            found |= await self._uncounted(vhost, lookup, found)
+        except AdapterError as error:
+            if lookup.statistics or lookup.samples or lookup.patterns or not found:
+                raise
+            # The queues that were found are whole; only the others may be on a node that was not read.
+            found |= {(vhost, name): RabbitmqQueue(name, vhost, fault=error.message) for name in absent}
         return await self._with_rates(nodes, lookup, found)
 
     async def statistics(self, vhost: str, lookup: Lookup, running: Collection[str]) -> dict[Place, RabbitmqQueue]:
