@@ -18,6 +18,7 @@ class Load:
     """The values; a metric without a value is missing. The value of a pod is that of its label `app`.
 
     - `usage`: CPU by app, then by container.
+    - `memory`: of each container, by app; 32Mi where nothing is said.
     - `pods`: by app and metric.
     - `objects`: by resource, name and metric.
     - `external`: by metric.
@@ -26,6 +27,7 @@ class Load:
 
     def __init__(self) -> None:
         self.usage: dict[str, dict[str, str]] = {}
+        self.memory: dict[str, str] = {}
         self.pods: dict[tuple[str, str], str] = {}
         self.objects: dict[tuple[str, str, str], str] = {}
         self.external: dict[str, str] = {}
@@ -73,9 +75,10 @@ class _Answers:
             return _unavailable()
         items = []
         for pod in self._chosen(request):
-            containers = self._load.usage.get(pod["metadata"]["labels"]["app"], {})
+            app = pod["metadata"]["labels"]["app"]
+            containers, memory = self._load.usage.get(app, {}), self._load.memory.get(app, "32Mi")
             head = {name: pod["metadata"][name] for name in ("name", "namespace", "labels")}
-            used = [{"name": name, "usage": {"cpu": cpu, "memory": "32Mi"}} for name, cpu in containers.items()]
+            used = [{"name": name, "usage": {"cpu": cpu, "memory": memory}} for name, cpu in containers.items()]
             if used:
                 items.append({"metadata": head, "timestamp": _now(), "window": "30s", "containers": used})
         return _list("PodMetricsList", RESOURCE, items)
@@ -113,10 +116,11 @@ class _Answers:
         return _list("MetricValueList", CUSTOM, [_value(resource, name, metric, value)])
 
     def _chosen(self, request: web.Request) -> list[Json]:
-        """Returns the pods of the label selector, which has equalities only."""
-        selector = request.query.get("labelSelector", "")
+        """Returns the pods of the namespace and of the label selector, which has equalities only."""
+        selector, namespace = request.query.get("labelSelector", ""), request.match_info.get("namespace")
         labels = dict(term.split("=", 1) for term in selector.split(",") if term)
-        return [pod for pod in self._pods() if labels.items() <= pod["metadata"]["labels"].items()]
+        found = [pod for pod in self._pods() if labels.items() <= pod["metadata"]["labels"].items()]
+        return [pod for pod in found if namespace in (None, pod["metadata"]["namespace"])]
 
 
 def _value(kind: str, name: str, metric: str, value: str) -> Json:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,21 @@ class Side:
         status = {"phase": "Running", "startTime": before, "conditions": [ready]}
         await self.ask("PATCH", f"{PODS}/{name}/status", {"status": status})
 
+    async def served(self, where: str) -> None:
+        """Waits until a resource is served."""
+        async with asyncio.timeout(60):
+            while True:
+                with contextlib.suppress(ApiError):
+                    await self.ask("GET", where)
+                    return
+                await asyncio.sleep(0.3)
+
+    async def place(self, namespace: str, pod: Json) -> None:
+        """Creates a pod of its own with its status, which nothing changes any more."""
+        there, name = f"/api/v1/namespaces/{namespace}/pods", pod["metadata"]["name"]
+        self._pods[f"{namespace}/{name}"] = await self.ask("POST", there, {**pod, "status": {}})
+        await self.ask("PATCH", f"{there}/{name}/status", {"status": pod["status"]})
+
     async def replicas(self) -> dict[str, int]:
         """Maps each workload to its spec.replicas."""
         found = {}
@@ -119,23 +134,23 @@ class Side:
                 found[item["metadata"]["name"]] = item["spec"]["replicas"]
         return found
 
-    async def statuses(self) -> dict[str, Json]:
+    async def statuses(self, namespace: str = NAMESPACE) -> dict[str, Json]:
         """Maps each HPA to its status without times."""
         found = {}
-        for item in (await self.ask("GET", HPAS))["items"]:
-            status = {name: value for name, value in item["status"].items() if name != "lastScaleTime"}
+        for item in (await self.ask("GET", HPAS.replace(NAMESPACE, namespace)))["items"]:
+            status = {name: value for name, value in item.get("status", {}).items() if name != "lastScaleTime"}
             for condition in status.get("conditions") or []:
                 del condition["lastTransitionTime"]
             found[item["metadata"]["name"]] = _settled(status)
         return found
 
-    async def events(self) -> dict[str, set[str]]:
+    async def events(self, namespace: str = NAMESPACE) -> dict[str, set[str]]:
         """Maps each HPA to its events as JSON, without times, counts, identities, and what hpad adds to a message."""
         found: dict[str, set[str]] = {}
-        for event in (await self.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/events"))["items"]:
+        for event in (await self.ask("GET", f"/api/v1/namespaces/{namespace}/events"))["items"]:
             about = event["involvedObject"]
             rest = {key: value for key, value in event.items() if key not in ("metadata", "count", *_TIMES)}
-            rest["involvedObject"] = {key: about[key] for key in sorted(about.keys() - {"uid", "resourceVersion"})}
+            rest["involvedObject"] = {key: about[key] for key in sorted(about.keys() - _IDENTITY)}
             rest["message"] = _ADDED.sub("", event["message"])
             if not _TIMEOUT_TEXT.search(event["message"]) and not _HALFWAY.search(event["message"]):
                 found.setdefault(about["name"], set()).add(json.dumps(_settled(rest), sort_keys=True))
@@ -145,6 +160,7 @@ class Side:
 _ADDED = re.compile(r"; from \d+: .*", re.DOTALL)
 """The reasons in full, which follow the text of Kubernetes in events of rescales."""
 _TIMES = ("firstTimestamp", "lastTimestamp")
+_IDENTITY = {"namespace", "uid", "resourceVersion"}
 _TIMEOUT_TEXT = re.compile(r"did not answer within|may wait for metrics")
 """Messages of hpad's timeouts, which may elapse on a busy machine; Kubernetes has no such timeouts."""
 _HALFWAY = re.compile(r"\((\d+) invalid out of (?!\1\))\d+\).* the metrics API is down")
@@ -178,13 +194,13 @@ def _settled(value: Json) -> Json:
 
 
 @contextlib.asynccontextmanager
-async def started(folder: Path, load: metrics_apis.Load) -> AsyncIterator[Side]:
-    """Starts an API server with the metrics APIs of `load` and two custom kinds.
+async def started(folder: Path, load: metrics_apis.Load, flags: Sequence[str] = ()) -> AsyncIterator[Side]:
+    """Starts an API server with further `flags`, the metrics APIs of `load` and two custom kinds.
 
     The schema of Gadget allows four replicas at most; Fixture has no scale subresource.
     """
     async with contextlib.AsyncExitStack() as stack:
-        running = await asyncio.to_thread(stack.enter_context, apiserver.start(folder))
+        running = await asyncio.to_thread(stack.enter_context, apiserver.start(folder, flags))
         async with _LOADING:
             config = await asyncio.to_thread(load_cluster_config, str(running.kubeconfig))
         client = await stack.enter_async_context(Client(config, SystemClock()))
@@ -210,18 +226,8 @@ async def _offer(side: Side, port: int) -> None:
         path("Fixture"),
         *(f"/apis/{group}/{version}" for group, version in metrics_apis.VERSIONS.items()),
     ]
-    async with asyncio.timeout(60):
-        for each in offered:
-            while not await _is_served(side, each):  # noqa: ASYNC110  # there is no event for it
-                await asyncio.sleep(0.3)
-
-
-async def _is_served(side: Side, where: str) -> bool:
-    try:
-        await side.ask("GET", where)
-    except ApiError:
-        return False
-    return True
+    for each in offered:
+        await side.served(each)
 
 
 def _definition(kind: str) -> Json:

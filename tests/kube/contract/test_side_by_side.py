@@ -4,25 +4,18 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 import structlog
-from kube.contract import side
+from kube.contract import controllers, side
 from kube.contract.side import HPAS, Json, Side
 from support import apiserver, metrics_apis
 
 from hpad import settings
-from hpad.daemon import app
-from hpad.engine.view import Gates, Tunables
-from hpad.kube.auth import kubeconfig
 
-CONTROLLER = "kube-controller-manager"
 PERIOD = 5
 SAME = "the same"
 pytestmark = pytest.mark.real_kube_apiserver
@@ -184,20 +177,7 @@ def quiet() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-def exact() -> settings.Settings:
-    """Returns settings with the known defects of Kubernetes, and sources whose circuit breaker never opens."""
-    tunables = Tunables(gates=Gates.replayed({"HPAConfigurableTolerance": True}))
-    limits = settings.SourceLimits(rate=500.0, concurrency=32, failures=10**6)
-    sources = [settings.SourceSettings(name=name, adapter=name, limits=limits) for name in settings.BUILT_IN_SOURCES]
-    return settings.Settings(tunables=tunables, sources=tuple(sources))
-
-
-def default() -> settings.Settings:
-    """Returns the default settings."""
-    return settings.Settings()
-
-
-CONFIGURATIONS = {"exact": exact, "default": default}
+CONFIGURATIONS = {"exact": controllers.exact, "default": settings.Settings}
 FIXED = {"exact": frozenset[str](), "default": frozenset({"negative", "no-container"})}
 """Cases with an intended difference: for hpad a negative sum is not an overflow, and the error of a container that no
 pod has names it."""
@@ -212,7 +192,7 @@ ROUNDS = 3
 
 @pytest.fixture(params=CONFIGURATIONS)
 async def sides(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Side, Side, metrics_apis.Load]]:
-    if (reason := apiserver.missing(CONTROLLER)) is not None:
+    if (reason := apiserver.missing(controllers.CONTROLLER)) is not None:
         pytest.skip(reason)
     load = first()
     async with contextlib.AsyncExitStack() as stack:
@@ -226,8 +206,9 @@ async def sides(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
                     selector = f"app={case.name}" if case.selector is None else case.selector
                     await each.workload(case.kind, case.name, case.replicas, case.cpu, selector)
         await stack.enter_async_context(_playing(both))
-        await asyncio.to_thread(stack.enter_context, _controller(both[0], tmp_path))
-        await stack.enter_async_context(_hpad(both[1], CONFIGURATIONS[request.param]()))
+        await asyncio.to_thread(stack.enter_context, controllers.controller(both[0].kubeconfig, tmp_path, PERIOD))
+        configured = CONFIGURATIONS[request.param]()
+        await stack.enter_async_context(controllers.hpad(both[1].kubeconfig, configured, PERIOD))
         for each in both:
             for case in CASES:
                 await each.ask("POST", HPAS, case.hpa)
@@ -243,33 +224,6 @@ async def _playing(both: list[Side]) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _controller(theirs: Side, folder: Path) -> contextlib.AbstractContextManager[Any]:
-    (port,) = apiserver.free_ports(1)
-    flags = [
-        "--controllers=horizontal-pod-autoscaler-controller",
-        f"--horizontal-pod-autoscaler-sync-period={PERIOD}s",
-        "--leader-elect=false",
-        f"--kubeconfig={theirs.kubeconfig}",
-        "--bind-address=127.0.0.1",
-        f"--secure-port={port}",
-        f"--cert-dir={folder}",
-        "--kube-api-qps=500",
-        "--kube-api-burst=500",
-    ]
-    binary = Path(os.environ["KUBEBUILDER_ASSETS"]) / CONTROLLER
-    return apiserver.process([str(binary), *flags], folder / f"{CONTROLLER}.log")
-
-
-@contextlib.asynccontextmanager
-async def _hpad(ours: Side, base: settings.Settings) -> AsyncIterator[None]:
-    config = await asyncio.to_thread(kubeconfig.load_cluster_config, str(ours.kubeconfig))
-    options = msgspec.structs.replace(base, sync_period=timedelta(seconds=PERIOD), listen=None)
-    async with app.App(options, cluster_config=config) as daemon:
-        async with asyncio.timeout(30):
-            await daemon.ready()
-        yield
 
 
 async def agree(
