@@ -69,6 +69,8 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """minReplicas 0 also wakes a target that KEDA, hpad or the built-in controller took to zero for another HPA.
 
     In Kubernetes such a target sleeps for ever: only ScaledToZero in the status of the same HPA lets metrics wake it.
+    It takes an API server that records the manager of a scale of 0. Kubernetes 1.36 does not: the JSON of a Scale
+    leaves a zero out (k8s.io/api, autoscaling/v1, types.go: ScaleSpec), so nobody owns it.
     """
     HPATargetHistory: bool = True
     """The history belongs to one target, and starts empty when the HPA gets another target (Kubernetes keeps it)."""
@@ -365,7 +367,8 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         if not gates.HPAZeroTakenOver or self.scale_to_zero_disabled:
             return ""
         if minimum == 0 and gates.HPAScaleToZero:
-            return f"{self.zero_by or UNNAMED} has set it, and metrics wake only what an autoscaler has put to sleep"
+            setter = f"{self.zero_by} has set it" if self.zero_by else "nothing tells who has set it"
+            return f"{setter}, and metrics wake only what an autoscaler has put to sleep"
         by_keda = self.zero_by in KEDA and (self.hpa.metadata.labels or {}).get(MANAGED_BY) != "keda-operator"
         return f"KEDA has put it to sleep, and minReplicas {minimum} does not wake it" if by_keda else ""
 

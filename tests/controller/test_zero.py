@@ -334,7 +334,7 @@ async def test_a_target_that_an_autoscaler_put_to_sleep_before_is_woken(
             "warning",
             "stays there: kubectl has set it, and metrics wake only what",
         ),
-        ("", 0, None, "warning", "stays there: another client has set it, and metrics wake only what"),
+        ("", 0, None, "warning", "stays there: nothing tells who has set it, and metrics wake only what"),
         ("keda", 2, None, "warning", "stays there: KEDA has put it to sleep, and minReplicas 2 does not wake it"),
         ("keda", 1, {"app.kubernetes.io/managed-by": "keda-operator"}, "", ""),
         ("kubectl", 1, None, "", ""),  # as with Kubernetes, a user has paused the HPA

@@ -14,6 +14,7 @@ from hpad.lab.cluster.resources import Object
 
 APPLY, UPDATE = "Apply", "Update"
 MANAGED: Final = "managedFields"
+SCALE: Final = "scale"
 MOST_UPDATERS: Final = 10
 """Maximum number of Update managers of an object; beyond it the oldest are merged into one."""
 ANCIENT: Final = "ancient-changes"
@@ -121,12 +122,16 @@ class Author:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """A write by `manager` at `time`; `applied` is the set of fields of a server-side apply, None for other writes."""
+    """A write by `manager` at `time`; `applied` is the set of fields of a server-side apply, None for other writes.
+
+    `scales_to_zero`: it is a Scale of 0, whose JSON has no replicas, so that nobody owns them afterwards.
+    """
 
     manager: Manager
     time: str
     applied: set[Path] | None = None
     is_forced: bool = True
+    scales_to_zero: bool = False
 
 
 @dataclass(slots=True)
@@ -137,12 +142,14 @@ class _Comparison:
     new: Object
     view: _View
     subresource: str
+    only_removes: bool = False
     _found: dict[str, Changes] = field(default_factory=dict)
 
     def in_version(self, version: str) -> Changes:
         if version not in self._found:
             old = None if self.old is None else self.view(self.old, version)
-            self._found[version] = fieldsets.compared(old, self.view(self.new, version), self.subresource)
+            found = fieldsets.compared(old, self.view(self.new, version), self.subresource)
+            self._found[version] = Changes(removed=found.touched | found.removed) if self.only_removes else found
         return self._found[version]
 
 
@@ -152,20 +159,32 @@ def stamped(writing: Writing, old: Object | None, new: Object, view: _View) -> O
     Raises ApiError 409 for an apply that changes fields of other managers, unless it is forced.
     """
     entries = [Entry.read(raw) for raw in _base(writing, old, new)]
-    comparison = _Comparison(old, new, view, writing.manager.subresource)
+    comparison = _Comparison(old, new, view, writing.manager.subresource, writing.scales_to_zero)
     changes = comparison.in_version(writing.manager.version)
     is_applied = writing.applied is not None
     if is_applied and old is not None and not entries:
         entries = [_before_first_apply(writing, old, view)]
     if is_applied and not writing.is_forced:
         _check(writing.manager, entries, comparison)
-    # an object without managedFields stays untracked until its first apply
-    is_tracked = old is None or bool(entries)
-    if (changes and is_tracked) or is_applied:
+    if (changes and (old is None or _is_tracked(writing, entries, comparison))) or is_applied:
         entries = [entry for entry in _changed(writing, entries, comparison) if entry.tree]
     managers = [entry.written() for entry in sorted(_bounded(entries), key=lambda entry: entry.rank)]
     metadata = {name: value for name, value in new["metadata"].items() if name != MANAGED}
     return {**new, "metadata": {**metadata, **({MANAGED: managers} if managers else {})}}
+
+
+def _is_tracked(writing: Writing, entries: list[Entry], comparison: _Comparison) -> bool:
+    """Whether an update changes the managers: an object without any stays untracked until its first apply.
+
+    For a Scale only managers of the replicas count. Source: Kubernetes 1.36, managedfields: scalehandler.go.
+    """
+    if writing.manager.subresource != SCALE:
+        return bool(entries)
+    for entry in entries:
+        changes = comparison.in_version(entry.manager.version)
+        if any(entry.has(path) for path in changes.touched | changes.removed):
+            return True
+    return False
 
 
 def abandoned(manager: Manager, live: Object, applied: set[Path]) -> set[Path]:

@@ -127,6 +127,7 @@ class Writer:
             strategy.timestamp(self.clock.now()),
             None if applied is None else fieldsets.set_by(applied, subresource),
             author.is_forced,
+            scales_to_zero=applied is None and subresource == ownership.SCALE and not scale.read(resource, new)["spec"],
         )
         return ownership.stamped(writing, old, new, lambda obj, version: _viewed(resource, obj, version))
 

@@ -146,6 +146,38 @@ async def test_a_scale_is_read_without_and_written_with_one_request(api, cluster
     assert (await api.ask("GET", f"{WORKLOADS[kind]}/web"))["spec"]["template"]["spec"]["containers"][0]["name"] == "c"
 
 
+def owners(found):
+    """The managers of spec.replicas."""
+    entries = found["metadata"]["managedFields"]
+    return [(each["manager"], each.get("subresource", "")) for each in entries if _owns_replicas(each)]
+
+
+def _owns_replicas(entry):
+    return "f:replicas" in entry["fieldsV1"].get("f:spec", {})
+
+
+@pytest.mark.parametrize("kind", [*WORKLOADS, "Widget"])
+async def test_a_scale_of_zero_has_no_owner_and_so_has_what_is_scaled_after_it(api, kind):
+    """The server leaves a zero out of the Scale, and tracks no scale of an object whose replicas nobody owns."""
+    where = WORKLOADS.get(kind, "/apis/oracle.example/v1/{ns}/widgets")
+    custom = {"kind": kind, "apiVersion": "oracle.example/v1", "metadata": {"name": "web"}, "spec": {"replicas": 2}}
+    await api.ask("POST", where, workload(kind) if kind in WORKLOADS else custom)
+    found = []
+    for manager, path, replicas in [
+        ("keda", "web/scale", 3),
+        ("keda", "web/scale", 0),
+        ("kubectl", "web/scale", 2),
+        ("helm", "web", 4),
+        ("keda", "web/scale", 5),
+        ("kubectl", "web", 0),
+        ("keda", "web/scale", 6),
+    ]:
+        await api.ask("PATCH", f"{where}/{path}", {"spec": {"replicas": replicas}}, fieldManager=manager)
+        found.append(owners(await api.ask("GET", f"{where}/web")))
+    keda = [("keda", "scale")]
+    assert found == [keda, [], [], [("helm", "")], keda, [("kubectl", "")], keda]
+
+
 async def test_a_scale_that_is_out_of_range(api, cluster):
     await api.ask("POST", WORKLOADS["Deployment"], workload("Deployment"))
     stored = await cluster.fresh_scale(api.namespace, ref("Deployment"))
