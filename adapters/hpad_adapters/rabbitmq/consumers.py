@@ -128,25 +128,32 @@ class Held:
             self.known[pod] = self.known.get(pod, 0) + amount
 
 
-def held_by(members: Iterable[Member], plan: QueueQuery, seen: Sequence[Seen], broker: RabbitmqBroker) -> Held:
-    """Returns what the consumers of each pod hold; raises AdapterError where no channel is listed."""
+def held_by(
+    members: Iterable[Member], plan: QueueQuery, seen: Sequence[Seen], total: int, broker: RabbitmqBroker
+) -> Held:
+    """Returns what the consumers of each pod hold, of `total` unacknowledged messages in the plan's queues.
+
+    Raises AdapterError where no consumer, or no channel, is listed.
+    """
     pods, held = ConsumerPods(members), Held()
+    if total and not any(plan.matches(consumer.queue.name) for each in seen for consumer in each.consumers):
+        raise _unlisted(f"{broker} lists no consumer of the queue, and {total} of its messages are unacknowledged")
     for each in seen:
         own = [consumer for consumer in each.consumers if plan.matches(consumer.queue.name)]
-        if own and not any(consumer.channel.name in each.channels for consumer in own):
-            # Without the tag, the broker lists the channels of this user alone. New ones it lists after consumers.
-            raise AdapterError(
-                f"{broker} lists no channel of the consumers: its user needs the tag monitoring, unless they"
-                " are a few seconds old",
-                lasting=True,
-                alive=True,
-            )
+        if own and not any(consumer.channel.name in each.channels for consumer in own):  # new ones are listed later
+            raise _unlisted(f"{broker} lists no channel of the consumers")
         mixed = {consumer.channel.name for consumer in each.consumers if not plan.matches(consumer.queue.name)}
         for consumer in own:
             channel = consumer.channel.name or ""
             amount = each.channels.get(channel) if consumer.ack_required else None
             held.add(pods.of(consumer), amount, channel, mixed=channel in mixed)
     return held
+
+
+def _unlisted(what: str) -> AdapterError:
+    """Without the tag, the broker lists the consumers and channels of this user alone."""
+    text = f"{what}: its user needs the tag monitoring, unless the consumers are a few seconds old"
+    return AdapterError(text, lasting=True, alive=True)
 
 
 class ConsumerPods:

@@ -137,7 +137,7 @@ class PodWork:
     def _by_consumers(self, plan: QueueQuery, seen: Sequence[Seen], total: int, members: Sequence[Member]) -> PodSample:
         """Returns the unacknowledged messages of each pod, `total` in the plan's queues. Raises AdapterError."""
         now, nothing = self._clock.now(), timedelta(0)
-        held = consumers.held_by(members, plan, seen, self._broker)
+        held = consumers.held_by(members, plan, seen, total, self._broker)
         values = {name: PodValue(amount * 1000, now, nothing) for name, amount in held.known.items()}
         if total <= held.total and not held.nameless:
             idle = PodValue(0, now, nothing)
