@@ -21,7 +21,7 @@ METRICS |= {mode: rabbitmq.Metric(mode=mode) for mode in ("consumers", "utilisat
 
 NO_AMQP = "AMQP reports ready messages and consumers only"
 NO_TIMESTAMP = "only classic queues report it"
-NO_CAPACITY = "RabbitMQ reports of a quorum queue that its consumers always have capacity"
+NO_CAPACITY = "of a quorum queue RabbitMQ reports the same capacity of consumers, busy or idle"
 NO_STATISTICS = "keeps no statistics (rates_mode, disable_metrics_collector)"
 NO_PRIORITIES = "the plugin rabbitmq_prometheus does not tell which queues have priorities"
 

@@ -219,9 +219,9 @@ class Values:
 
 
 def _require_capacity(queue: RabbitmqQueue, where: str) -> None:
-    """Raises AdapterError for a quorum queue: RabbitMQ 3.10 and 4.0 report that its busy consumers could take more."""
+    """Raises AdapterError for a quorum queue: RabbitMQ 3.10 and 4.0 always report a capacity of 1, and 4.3 one of 0."""
     if queue.type == QUORUM:
-        reason = "RabbitMQ reports of a quorum queue that its consumers always have capacity; take drain_time"
+        reason = "of a quorum queue RabbitMQ reports the same capacity of consumers, busy or idle; take drain_time"
         raise AdapterError(f"{named(queue, where)} has no utilisation: {reason}", "spec")
 
 
