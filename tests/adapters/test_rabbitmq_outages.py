@@ -8,6 +8,7 @@ import asyncio
 import aiohttp
 import pytest
 from aiohttp import web
+from support import http_stub
 from support.brokers import PATIENT
 
 from hpad import testing
@@ -118,6 +119,32 @@ async def test_a_quorum_queue_is_empty_only_if_its_statistics_agree(stub, rabbit
     for selector in ("queue=q", "queue in (q,a,b,c,d)"):
         [answer] = await asked(adapter(stub.url, rabbit, on_missing_queue="zero"), selector)
         assert (total(answer) if isinstance(answer, ExternalSample) else None) == expected
+
+
+async def test_the_growth_of_a_quorum_queue_is_unknown_after_a_move_of_its_leader(stub):
+    """RabbitMQ 4.3 said that a backlog of 200 shrank by 18 messages per second, and then grew by 43: it stayed."""
+    queue = {"type": "quorum", "state": "running", "consumers": 1, "leader": "rabbit@a", **FIVE}
+    stub.handler, clock = Cluster({}, {"q": queue | {"messages_details": {"avg_rate": 2.5}}}), http_stub.SetClock()
+    async with testing.context("rabbit", clock=clock) as context:
+        source = adapter(stub.url, context, rate_window="30s")
+
+        async def growth() -> int | str:
+            [answer] = await source.answer([testing.external("queue_growth", "queue=q")])
+            return answer.message if isinstance(answer, AdapterError) else total(answer)
+
+        assert await growth() == 2_500
+        stub.handler = Cluster({}, {"q": queue | {"leader": "rabbit@b", "messages_details": {"avg_rate": 0.5}}})
+        for seconds in (0, 39):
+            clock.seconds = seconds
+            assert "has no rates yet: another node leads it for less than 40s" in str(await growth())
+        clock.seconds = 41
+        assert await growth() == 500
+        uncounted = {"messages_details": {"avg_rate": -17.7}, "leader": "rabbit@b", "type": "quorum"}
+        stub.handler = Cluster({}, {"q": uncounted, "other": queue})
+        [answer, _] = await source.answer(
+            [testing.external("queue_growth", f"queue={each}") for each in ("q", "other")]
+        )
+        assert "its leader has not counted yet" in answer.message
 
 
 async def test_a_queue_whose_node_is_down_is_not_missing(stub, rabbit):

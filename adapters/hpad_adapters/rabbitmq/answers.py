@@ -199,7 +199,8 @@ def _cut(raw: bytes) -> str:
 
 # Remembers the leader of each quorum queue: until a new one has counted, it reports the queue as empty.
 #
-# This is for brokers that keep no statistics, where nothing else tells such a zero from an empty queue.
+# Where a broker keeps no statistics, nothing else tells such a zero from an empty queue. Where it does, the lengths
+# that it has collected belong to a node, so that all messages seem to leave the old one, or to be new on the other one.
 
 COUNTED_SECONDS = 10.0
 """The time after which a leader has counted, which it does every five seconds (quorum_tick_interval)."""
@@ -227,5 +228,9 @@ class Leaders:
 
     def has_counted(self, queue: RabbitmqQueue) -> bool:
         """Returns whether the leader is not known to be new."""
+        return not self.moved_within(queue, COUNTED_SECONDS)
+
+    def moved_within(self, queue: RabbitmqQueue, seconds: float) -> bool:
+        """Returns whether another node is known to have become the leader in this time."""
         _, since = self._since.get((queue.vhost, queue.name), ("", _ALWAYS))
-        return self._monotonic() - since >= COUNTED_SECONDS
+        return self._monotonic() - since < seconds

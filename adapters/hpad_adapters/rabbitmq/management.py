@@ -27,6 +27,7 @@ import msgspec
 from hpad.adapter import AdapterError, Context, or_error
 from hpad_adapters.rabbitmq.answers import (
     COUNTED,
+    COUNTED_SECONDS,
     Leaders,
     Overview,
     QueuePage,
@@ -63,6 +64,7 @@ class Management:
         self._statistics = statistics_columns(settings)
         self._samples = sample_columns(settings)
         self._leaders = Leaders(context.clock.monotonic)
+        self._doubtful_seconds = settings.rate_span.total_seconds() + COUNTED_SECONDS
         self._keeps_rates = False
         self._totals = True
         self._single_totals = True
@@ -168,10 +170,21 @@ class Management:
             found = await self._each(vhost, lookup.names, columns)
         else:
             found = await self._listed(vhost, lookup, columns)
+        self._leaders.note(found)
         kept = any(_lacks_consumers(queue) and queue.state for queue in found) and await self._keeps_statistics(vhost)
         return [
-            _uncounted(queue) if _lacks_consumers(queue) and (kept or not queue.state) else queue for queue in found
+            _uncounted(queue)
+            if _lacks_consumers(queue) and (kept or not queue.state)
+            else self._without_doubtful_growth(queue)
+            for queue in found
         ]
+
+    def _without_doubtful_growth(self, queue: RabbitmqQueue) -> RabbitmqQueue:
+        """Drops the growth of a queue whose leader has moved, for as long as it may go back to that time."""
+        if not self._leaders.moved_within(queue, self._doubtful_seconds):
+            return queue
+        lacking = f"another node leads it for less than {self._doubtful_seconds:g}s, on which all its messages are new"
+        return msgspec.structs.replace(queue, messages_details=None, lacking=lacking)
 
     async def _keeps_statistics(self, vhost: str) -> bool:
         """Returns whether the broker says that it keeps statistics; not remembered, because its nodes may differ."""

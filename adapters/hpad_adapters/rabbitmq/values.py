@@ -226,6 +226,7 @@ def _require_capacity(queue: RabbitmqQueue, where: str) -> None:
 
 
 def _growth(queue: RabbitmqQueue, where: str) -> float:
+    tasks(queue, where)
     rate = queue.messages_details.avg_rate if queue.messages_details is not None else None
     if rate is None:
         _require_rates(queue, where)
