@@ -124,9 +124,10 @@ def describe(args: argparse.Namespace) -> int:
 def _metrics(metrics: tuple[str, ...] | Mapping[str, tuple[str, ...]]) -> str:
     """Returns the metrics that a source of this adapter answers without a `match` or route."""
     if isinstance(metrics, Mapping):
-        by_type = (f"{kind}: {', '.join(patterns)}" for kind, patterns in sorted(metrics.items()))
-        return "; ".join(by_type) or "only metrics that its settings or a `match` name"
-    return "any name" if "*" in metrics else ", ".join(metrics)
+        listed = "; ".join(f"{kind}: {', '.join(patterns)}" for kind, patterns in sorted(metrics.items()) if patterns)
+    else:
+        listed = "any name" if "*" in metrics else ", ".join(metrics)
+    return listed or "only metrics that its settings or a `match` name"
 
 
 def _text(kind: type) -> str:

@@ -74,6 +74,12 @@ def test_describes_every_installed_adapter(name, capsys):
     assert f"serves:   {', '.join(sorted(adapter.serves))}" in shown
 
 
+@pytest.mark.parametrize("name", ["http-json", "prometheus", "cron"])
+def test_an_adapter_that_takes_no_metric_by_itself_is_described_so(name, capsys):
+    assert main(["adapters", "describe", name]) == 0
+    assert "\nmetrics:  only metrics that its settings or a `match` name\n" in capsys.readouterr().out
+
+
 def test_lists_and_describes_as_json(monkeypatch, capsys):
     assert main(["adapters", "-o", "json"]) == 0
     listed = json.loads(capsys.readouterr().out)["items"]
