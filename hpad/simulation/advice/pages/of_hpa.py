@@ -154,7 +154,7 @@ def _rescales(facts: Facts) -> str:
     text = f"{often}; {facts.flaps:,} flap{'' if facts.flaps == 1 else 's'}"
     if not facts.regretted:
         return text
-    return f"{text}; {facts.regretted:,} scale-downs taken back within ten minutes"
+    return f"{text}; {facts.regretted:,} scale-down{'' if facts.regretted == 1 else 's'} taken back within ten minutes"
 
 
 def _at_maximum(facts: Facts) -> str:
