@@ -20,7 +20,7 @@ from hpad.cli.checks import ERROR, NOTE, OK, WARNING, Finding, listed
 from hpad.cli.output import counted
 from hpad.engine import annotations, busy, conditions
 from hpad.engine.controls import IN_SHADOW
-from hpad.engine.view import KEDA, View
+from hpad.engine.view import View
 from hpad.kube import competitors, errors, managed_fields, paths, scale, watch
 from hpad.kube.access import Right, allowed
 from hpad.kube.client import Client
@@ -225,10 +225,7 @@ def _target_name(target: TargetKey) -> str:
 def check_asleep(
     settings: Settings, hpas: Iterable[HorizontalPodAutoscaler], states: Iterable[TargetState], now: datetime
 ) -> list[Finding]:
-    """Returns a warning for each target at zero that stays there although its HPA is meant to wake it.
-
-    A target that KEDA put to sleep, and that hpad wakes, has a finding of level ok.
-    """
+    """Returns a warning for each target at zero that stays there although its HPA is meant to wake it."""
     at_zero = {state.key: state for state in states if state.replicas == 0}
     found = [(hpa, at_zero[target_of(hpa)]) for hpa in hpas if target_of(hpa) in at_zero]
     return [finding for hpa, state in found if (finding := _asleep(settings, hpa, state, now)) is not None]
@@ -238,9 +235,6 @@ def _asleep(settings: Settings, hpa: HorizontalPodAutoscaler, state: TargetState
     setter = managed_fields.setter(state.owner)
     view = View(hpa=hpa, now=now, tunables=settings.tunables, zero_by=setter)
     key, ref = hpa.key, hpa.spec.scale_target_ref
-    if view.zero_taken_over:
-        says = f"{state} is asleep, as {setter} left it: the metrics of {key} wake it"
-        return Finding("zero", OK, says) if setter in KEDA else None
     marked = conditions.find(hpa.status.conditions, conditions.SCALED_TO_ZERO)
     own = not setter and marked is not None and marked.status == conditions.TRUE
     if own or not (why := view.zero_stays):

@@ -30,7 +30,6 @@ from hpad.engine.history import NOTHING, Memory, PendingRescale, Validity, asses
 from hpad.engine.spec import VALUE, CompiledMetric, compiled_spec
 from hpad.engine.view import (
     ABSENT,
-    BUILT_IN,
     HPA,
     HPAD,
     NO_MATCH,
@@ -290,7 +289,7 @@ class Observer:
 
     def _set_by_other(self, hpa: HorizontalPodAutoscaler, memory: Memory, zero_by: str) -> bool:
         """Whether another client than an HPA controller is known to have set the target to zero."""
-        if zero_by not in ("", HPAD, BUILT_IN):
+        if zero_by not in ("", HPAD):
             return True
         return memory.uid == hpa.metadata.uid and state.set_by_other(memory, compiled_spec(hpa).target_id, hpa.status)
 

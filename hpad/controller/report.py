@@ -12,7 +12,7 @@ import structlog
 from hpad.engine import examine, explain
 from hpad.engine.propose import Proposal
 from hpad.engine.turn import Reconcile
-from hpad.engine.view import DRY_RUN, HPAD, Competitor, Shadow, View, yields_to
+from hpad.engine.view import DRY_RUN, Competitor, Shadow, View, yields_to
 from hpad.telemetry.controller import ControllerSeries
 
 _SPAN: Final = re.compile(r"\b(\d+(\.\d+)?(h|m|s|ms|µs))+\b")
@@ -21,8 +21,8 @@ _SPAN: Final = re.compile(r"\b(\d+(\.\d+)?(h|m|s|ms|µs))+\b")
 class Logged(msgspec.Struct, frozen=True, gc=False):
     """What the log has said about an HPA: other writers, the errors in annotations, and about a target at zero.
 
-    `minimum`: that a minimum of 0 needs the feature gate HPAScaleToZero. `zero`: why the target stays at zero, or who
-    had put it to sleep. The last three are those of the last decision (`Reconcile`), the error without durations.
+    `minimum`: that a minimum of 0 needs the feature gate HPAScaleToZero. `zero`: why the target stays at zero. The last
+    three are those of the last decision (`Reconcile`), the error without durations.
     """
 
     competitors: tuple[Competitor, ...] = ()
@@ -139,19 +139,16 @@ def _log_changes(log: Any, done: Reconcile, now: Logged, before: Logged, *, yiel
 
 
 def _zero(done: Reconcile) -> str:
-    """Returns why a target at zero is not woken although its HPA is meant to, or who had put it to sleep."""
+    """Returns why a target at zero is not woken although its HPA is meant to."""
     view, verdict = done.view, done.decision.verdict
-    if isinstance(verdict, examine.Halt) and verdict.kind == examine.DISABLED and view.zero_stays:
-        return view.zero_stays
-    return f"{view.zero_by} has put it to sleep" if view.zero_taken_over and view.zero_by != HPAD else ""
+    disabled = isinstance(verdict, examine.Halt) and verdict.kind == examine.DISABLED
+    return view.zero_stays if disabled else ""
 
 
 def _log_zero(log: Any, view: View, told: str) -> None:
-    stays = told == view.zero_stays
-    write, effect = (log.warning, "stays there") if stays else (log.info, "is woken by its metrics")
     target = view.hpa.spec.scale_target_ref
-    message = f"the target is at zero replicas, and {effect}: {told}"
-    write(message, hpa=str(view.key), target=f"{target.kind}/{target.name}")
+    message = f"the target is at zero replicas, and stays there: {told}"
+    log.warning(message, hpa=str(view.key), target=f"{target.kind}/{target.name}")
 
 
 def _log_annotations(log: Any, view: View) -> None:

@@ -65,13 +65,6 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     In Kubernetes ScaledToZero stays True when another client sets the count, so a target that is stopped by hand later
     is started again.
     """
-    HPAZeroTakenOver: bool = True
-    """minReplicas 0 also wakes a target that KEDA, hpad or the built-in controller took to zero for another HPA.
-
-    In Kubernetes such a target sleeps for ever: only ScaledToZero in the status of the same HPA lets metrics wake it.
-    It takes an API server that records the manager of a scale of 0. Kubernetes 1.36 does not: the JSON of a Scale
-    leaves a zero out (k8s.io/api, autoscaling/v1, types.go: ScaleSpec), so nobody owns it.
-    """
     HPATargetHistory: bool = True
     """The history belongs to one target, and starts empty when the HPA gets another target (Kubernetes keeps it)."""
 
@@ -102,7 +95,11 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def replayed(cls, named: dict[str, bool]) -> "Gates":
         """Returns the gates of a recorded scenario: those it does not name are off. Unknown names raise TypeError."""
         off = dict.fromkeys(cls.__struct_fields__, False)
-        return cls(**{**off, **named})
+        return cls(**{**off, **{name: on for name, on in named.items() if name not in REMOVED_GATES}})
+
+
+REMOVED_GATES: Final = {"HPAZeroTakenOver": "was removed, since no API server records who has set a scale of 0"}
+"""Gates of hpad that recordings may name, and why they are gone."""
 
 
 class Tunables(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,11 +124,7 @@ class Tunables(msgspec.Struct, frozen=True, kw_only=True):
 
 
 HPAD: Final = "hpad"
-BUILT_IN: Final = "kube-controller-manager"
-KEDA: Final = ("keda", "keda-operator")
-"""Managers in metadata.managedFields: user agents up to the first slash, which is the name of the program."""
-AUTOSCALERS: Final = (HPAD, BUILT_IN, *KEDA)
-MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+"""hpad as a manager in metadata.managedFields: its user agent up to the first slash."""
 
 HPA: Final = "hpa"
 SCALE: Final = "scale"
@@ -238,7 +231,8 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     in the annotations under `hpad.io/`, and `annotation_reason` is the reason of the condition HpadAnnotationsValid
     (None: the condition is absent). `set_by_other`: a client that is no HPA controller has set the target's replicas
     after this HPA did. `zero_by`: the client that set the target to zero, by metadata.managedFields; "" if that is not
-    known, or if there are replicas. `competitors` are other writers of the target or of the HPA's status; they are
+    known, as after any write of a scale of 0, whose JSON has no replicas (k8s.io/api, autoscaling/v1: ScaleSpec), or
+    if there are replicas. `competitors` are other writers of the target or of the HPA's status; they are
     reported and do not change a decision. `values_held`: a change of measured values alone does not change the status
     in this turn. `controls` are those of the HPA; `tunables` have its own periods already. `shadow` is set in shadow
     mode.
@@ -342,35 +336,19 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def scaled_to_zero(self) -> bool:
-        """Whether this HPA took the last replica: only then may it scale the target up from zero (KEP-2021).
-
-        With the gate HPAZeroTakenOver, or whether another autoscaler did.
-        """
+        """Whether this HPA took the last replica: only then may it scale the target up from zero (KEP-2021)."""
         if self.shadow is not None and self.shadow.replicas > 0:  # only hpad changes the count of a shadow
             return self.tunables.gates.HPAScaleToZero and self.replicas == 0
-        return self.zero_taken_over or (self._marked_scaled_to_zero and not self.scaled_to_zero_is_outdated)
-
-    @property
-    def zero_taken_over(self) -> bool:
-        """Whether an autoscaler, and no user, set the target to zero, and minReplicas 0 may wake it.
-
-        KEDA gives its own HPAs a minimum of 1 or more, and wakes their targets itself.
-        """
-        gates = self.tunables.gates
-        may_wake = gates.HPAZeroTakenOver and gates.HPAScaleToZero and self.hpa.spec.min_replicas == 0
-        return may_wake and self.zero_by in AUTOSCALERS and self.target_replicas == 0
+        return self._marked_scaled_to_zero and not self.scaled_to_zero_is_outdated
 
     @property
     def zero_stays(self) -> str:
         """Why a target at zero is not woken although its HPA is meant to; "" where Kubernetes' own rule says enough."""
-        gates, minimum = self.tunables.gates, self.hpa.spec.min_replicas
-        if not gates.HPAZeroTakenOver or self.scale_to_zero_disabled:
+        gates = self.tunables.gates
+        if self.hpa.spec.min_replicas != 0 or not (gates.HPAScaleToZero and gates.HPAOwnZeroOnly):
             return ""
-        if minimum == 0 and gates.HPAScaleToZero:
-            setter = f"{self.zero_by} has set it" if self.zero_by else "nothing tells who has set it"
-            return f"{setter}, and metrics wake only what an autoscaler has put to sleep"
-        by_keda = self.zero_by in KEDA and (self.hpa.metadata.labels or {}).get(MANAGED_BY) != "keda-operator"
-        return f"KEDA has put it to sleep, and minReplicas {minimum} does not wake it" if by_keda else ""
+        setter = f"{self.zero_by} has set it" if self.zero_by else "nothing tells who has set it"
+        return f"{setter}, and metrics wake only what the HPA has put to sleep"
 
     @property
     def scaled_to_zero_is_outdated(self) -> bool:

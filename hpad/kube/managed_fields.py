@@ -63,14 +63,8 @@ def owner_of_replicas(raw: bytes | msgspec.Raw) -> ManagedFieldsEntry | None:
 
 
 def setter(entry: ManagedFieldsEntry | None) -> str:
-    """Returns the name of the client that set the replicas with this entry; "" if it is not known.
-
-    Autoscalers write the scale. A write of the whole object under one of their names is another client's.
-    """
-    if entry is None:
-        return ""
-    by_scale = entry.subresource == SCALE or entry.manager not in view.AUTOSCALERS
-    return entry.manager if by_scale else view.UNNAMED
+    """Returns the name of the client that set the replicas with this entry; "" if it is not known."""
+    return "" if entry is None else entry.manager
 
 
 def status_written(known: Iterable[ManagedFieldsEntry]) -> str:

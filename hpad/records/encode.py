@@ -12,7 +12,7 @@ from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
 from hpad.engine.settle import Outcome, Settlement
 from hpad.engine.turn import Reconcile
-from hpad.engine.view import MANAGED_BY, STALE, TOO_LARGE, Tunables
+from hpad.engine.view import STALE, TOO_LARGE, Tunables
 from hpad.records.format import CONFLICT, Controller, FallbackText, Reading, Scenario, Step, encode_step
 
 _MAX_STEPS: Final = 5760
@@ -72,17 +72,15 @@ def encode_alone(done: Reconcile) -> bytes:
 def encode_head(done: Reconcile, name: str) -> dict[str, Any]:
     """Returns a scenario without steps as JSON-like builtins: the HPA and its history before this reconcile.
 
-    Of the HPA's metadata only name, namespace, the label that names KEDA, the generation of an Autoscaler and the time
-    that `hpad.io/initial-delay` counts from are written, because annotations may be confidential.
+    Of the HPA's metadata only name, namespace, the generation of an Autoscaler and the time that
+    `hpad.io/initial-delay` counts from are written, because labels and annotations may be confidential.
     """
     view, tunables = done.view, done.view.tunables
     whole = view.hpa.metadata
-    labels = {name: text for name, text in (whole.labels or {}).items() if name == MANAGED_BY}
     generation = _generation(view.hpa)
     metadata = ObjectMeta(
         name=whole.name,
         namespace=whole.namespace,
-        labels=labels or None,
         generation=generation,
         creation_timestamp=None if view.controls.initial_delay is None else whole.creation_timestamp,
     )

@@ -20,7 +20,7 @@ from hpad.api.metadata import label_faults, subdomain_faults
 from hpad.api.problem import Invalid, problems_of
 from hpad.api.quantity import Quantity, QuantityError
 from hpad.api.text import hint, shown
-from hpad.engine.view import Gates
+from hpad.engine.view import REMOVED_GATES, Gates
 
 Json = dict[str, Any]
 _T = TypeVar("_T")
@@ -30,7 +30,10 @@ _MAX_COUNT = 2**31 - 1  # flags of kube-controller-manager have 32 bits
 _OFF = ("off", False, "0", 0)
 """YAML reads `off` as False."""
 ZERO = "HPAScaleToZero"
-_RETIRED_GATES = {"HPAContainerMetrics": "is always on since Kubernetes 1.30, and was removed with 1.32"}
+_RETIRED_GATES = {
+    "HPAContainerMetrics": "is always on since Kubernetes 1.30, and was removed with 1.32",
+    **REMOVED_GATES,
+}
 _DURATION: Final = r"^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$|^0$"
 _LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"

@@ -163,7 +163,6 @@ def test_a_replayed_gate_that_is_not_named_is_off() -> None:
         HPASurplusPodsIgnored=False,
         HPANoReadyPodsKept=False,
         HPAOwnZeroOnly=False,
-        HPAZeroTakenOver=False,
         HPATargetHistory=False,
         HPAMissingContainerIgnored=False,
         InPlacePodVerticalScaling=False,

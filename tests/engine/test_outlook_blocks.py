@@ -180,7 +180,7 @@ def test_a_stopped_target_names_what_wakes_it() -> None:
     assert texts(web) == [wake.format(2)]
     web = Workload(QUEUE, replicas=0, low=0, gates=Gates(HPAScaleToZero=True))
     web.reconcile()
-    assert texts(web) == [f"{wake.format(1)}; metrics wake only a target that an autoscaler took to zero"]
+    assert texts(web) == [f"{wake.format(1)}; metrics wake only a target that the HPA took to zero"]
     web = Workload(QUEUE, replicas=0, low=0)
     web.reconcile()
     assert texts(web) == [f"{wake.format(1)}; minReplicas 0 wakes it only with the feature gate HPAScaleToZero"]

@@ -38,21 +38,6 @@ def test_fields_of_collective_managers_have_no_known_owner(collective: str) -> N
     assert owner(("hpad", REPLICAS), (collective, REPLICAS)) == "hpad"
 
 
-@pytest.mark.parametrize(
-    ("manager", "subresource", "setter"),
-    [
-        ("keda", "scale", "keda"),
-        ("keda", "", "another client"),  # a manifest applied by a tool of that name
-        ("kube-controller-manager", "", "another client"),
-        ("kubectl", "", "kubectl"),
-        ("kubectl", "scale", "kubectl"),
-    ],
-)
-def test_an_autoscaler_is_known_by_its_writes_of_the_scale(manager: str, subresource: str, setter: str) -> None:
-    assert managed_fields.setter(managed_fields.ManagedFieldsEntry(manager, subresource)) == setter
-    assert managed_fields.setter(None) == ""
-
-
 def scale(count: int) -> Scale:
     return Scale(metadata={"name": "web", "uid": "u"}, spec=ScaleSpec(count), status=ScaleStatus(count, "app=web"))
 

@@ -13,7 +13,7 @@ from support.engine import Answer, Workload, external, pod, resource, series, us
 from hpad.api.sample import AdapterError
 from hpad.engine.settle import Outcome
 from hpad.engine.turn import Reconcile, TimingTrace
-from hpad.engine.view import MANAGED_BY, READ_FAILED, STALE, TOO_LARGE, ScaleError
+from hpad.engine.view import READ_FAILED, STALE, TOO_LARGE, ScaleError
 from hpad.records import entry, replay, tables
 from hpad.records.entry import DICTIONARY, Stored, UnreadableEntry, pack, unpack_said, unpack_step
 from hpad.records.format import decode_scenario
@@ -65,14 +65,14 @@ def test_what_only_the_history_stores_comes_back() -> None:
     web.reconcile(series(40), refused="no answer")
     assert web.done is not None
     done = msgspec.structs.replace(web.done, timing=timing, outcome=Outcome((4,), "no answer", unsure=True))
-    labels = {MANAGED_BY: "keda-operator", "team": "secret"}
-    metadata = msgspec.structs.replace(done.view.hpa.metadata, labels=labels, annotations={"token": "secret"})
+    confidential = {"labels": {"team": "secret"}, "annotations": {"token": "secret"}}
+    metadata = msgspec.structs.replace(done.view.hpa.metadata, **confidential)
     view = msgspec.structs.replace(done.view, hpa=msgspec.structs.replace(done.view.hpa, metadata=metadata))
     again = unpack_step(pack(msgspec.structs.replace(done, view=view)).step)
     assert again is not None
     assert (again.timing, again.outcome) == (done.timing, done.outcome)
     kept = again.view.hpa.metadata
-    assert (kept.labels, kept.annotations) == ({MANAGED_BY: "keda-operator"}, None)
+    assert (kept.labels, kept.annotations) == (None, None)
 
 
 @pytest.mark.parametrize("reason", [READ_FAILED, STALE, TOO_LARGE])

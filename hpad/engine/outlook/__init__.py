@@ -290,7 +290,7 @@ def _asleep(view: View, *, by_gate: bool) -> str:
     if by_gate:
         return f"{text}; minReplicas 0 wakes it only with the feature gate HPAScaleToZero"
     if view.min_replicas == 0:
-        return f"{text}; metrics wake only a target that an autoscaler took to zero"
+        return f"{text}; metrics wake only a target that the HPA took to zero"
     return text
 
 

@@ -37,7 +37,6 @@ def pause(annotations: Fields, conversion: Conversion) -> None:
             raise Invalid(invalid(field, count, "must be a whole number"))
         conversion.own[controls.MODE] = controls.PAUSED
         text = f"{kept}: hpad leaves the replicas as they are, which KEDA has set to {count}"
-        text += "; without the mode its metrics wake it" if count == "0" else ""
         conversion.note_change(field, text)
     if _PAUSED in annotations and annotations.text(_PAUSED) not in FALSE:
         conversion.own[controls.MODE] = controls.PAUSED

@@ -20,8 +20,6 @@ _WINDOW_SECONDS: Final = 300
 _LONGEST_PERIOD: Final = 3600
 _MINIMUM: Final = 0
 _RESOURCES: Final = ("Resource", "ContainerResource")
-_WITH_KNOWN_SETTER: Final = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
-"""Kinds that hpad watches, so that it knows which client has set their replicas (metadata.managedFields)."""
 WINDOW: Final = "stabilizationWindowSeconds"
 _NO_EFFECT: Final = "is left out: without a scale to zero it has no effect"
 
@@ -36,25 +34,15 @@ def minimum(spec: Fields, conversion: Conversion, *, active: bool) -> int:
             "spec.minReplicaCount", "0 needs a metric that is not of cpu or memory; carried over as 1"
         )
         return max(count, 1)
+    target = spec.object("scaleTargetRef")
+    command = f"kubectl scale --replicas=1 {(target.text('kind') or 'Deployment').lower()}/{target.text('name')}"
     conversion.note_change(
         "spec.minReplicaCount",
         "0 needs the feature gate HPAScaleToZero, which the configuration sets; an HPA of the cluster needs it on the "
-        "API server as well, one of --manifests and an Autoscaler do not; a target that KEDA has put to sleep is woken",
+        "API server as well, one of --manifests and an Autoscaler do not; if KEDA has put the target to sleep when you "
+        f"switch, wake it once: {command}",
     )
-    _note_asleep(spec.object("scaleTargetRef"), conversion)
     return 0
-
-
-def _note_asleep(target: Fields, conversion: Conversion) -> None:
-    """Notes a target that hpad does not wake if KEDA has put it to sleep."""
-    kind = target.text("kind") or "Deployment"
-    if kind in _WITH_KNOWN_SETTER:
-        return
-    text = (
-        f"hpad does not see which client has set the replicas of a {kind}: if KEDA has put it to sleep when you "
-        f"switch, set it to 1 then: kubectl scale --replicas=1 {kind.lower()}/{target.text('name')}"
-    )
-    conversion.note_change(target.at("kind"), text)
 
 
 def idle_minimum(spec: Fields) -> int:
