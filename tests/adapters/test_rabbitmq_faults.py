@@ -94,6 +94,13 @@ async def test_a_bad_answer_is_an_error_of_the_source(stub, rabbit, queries, ans
         assert PASSWORD not in error.message
 
 
+async def test_a_refusal_for_all_vhosts_names_no_vhost(stub, rabbit):
+    stub.answers(status=401)
+    everywhere = adapter(stub.url, rabbit, metrics={"it": rabbitmq.Metric(queue_regex=".*", vhost="*")})
+    [error] = await everywhere.answer([testing.external("it")])
+    assert 'it needs the tag "monitoring" and a permission on each vhost, for which "^$" ' in error.message
+
+
 @pytest.mark.parametrize("count", ["-1", '"5"', "1.5", "null", "true"])
 async def test_an_invalid_count_is_an_error(stub, rabbit, count):
     counts = f'"messages": {count}, "messages_ready": {count}, "messages_unacknowledged": {count}'

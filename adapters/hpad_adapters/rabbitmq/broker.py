@@ -10,6 +10,7 @@ import msgspec
 
 from hpad.adapter import AdapterError, Context
 from hpad.adapter_http import UNDECODABLE, Http, Request, RequestFailedError, Response, first_line, read_secrets
+from hpad_adapters.rabbitmq.metric import ANY_VHOST
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.servers import Servers
 
@@ -110,10 +111,11 @@ class RabbitmqBroker:
 
     def _refusal(self, name: str, response: Response, vhost: str) -> str:
         user, status, detail = self._settings.username, response.status, _reason(response)
+        where = "each vhost" if vhost == ANY_VHOST else f'vhost "{vhost}"'
         if self._settings.oauth2 is not None or self._settings.token:
             return (
                 f"{name} refused the token ({status}{detail}): it needs the scope of the tag "
-                f'"monitoring" and one for vhost "{vhost}"'
+                f'"monitoring" and one for {where}'
             )
         if not user:
             return f"{name} answered {status}: it requires a user; configure username and password_file"
@@ -121,7 +123,7 @@ class RabbitmqBroker:
         if any(reason in detail for reason in _WRONG_LOGIN):
             return f"{refused}: wrong user name or password"
         return (
-            f'{refused}: it needs the tag "monitoring" and a permission on vhost "{vhost}", '
+            f'{refused}: it needs the tag "monitoring" and a permission on {where}, '
             'for which "^$" "^$" "^$" suffices'
         )
 
