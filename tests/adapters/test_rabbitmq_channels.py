@@ -190,6 +190,14 @@ async def test_the_number_of_busy_pods_and_the_pods_without_a_connection(quiet: 
     assert known(await quiet.ask(context)) == (["job-a", "job-b", "job-c", "job-d"], 0)
 
 
+async def test_a_pod_may_have_a_connection_that_statistics_lack(quiet: Quiet, context: Context) -> None:
+    """RabbitMQ 4.3 lists connections from statistics, also at a node without: those of the nodes that keep them."""
+    quiet.connections = [msgspec.structs.replace(each, peer_host=each.peer) for each in quiet.connections]
+    assert known(await quiet.ask(context)) == ([], 2)
+    quiet.unacknowledged = quiet.held = 0
+    assert known(await quiet.ask(context)) == (["job-a", "job-b", "job-c", "job-d"], 0)
+
+
 async def test_the_plugin_alone_knows_no_connections(quiet: Quiet, context: Context) -> None:
     nodes = [f"{quiet.url}/{name}" for name in "ab"]
     assert known(await quiet.ask(context, source="prometheus", url=nodes, metrics_url=[])) == ([], 2)

@@ -123,8 +123,7 @@ class RabbitmqBroker:
         if any(reason in detail for reason in _WRONG_LOGIN):
             return f"{refused}: wrong user name or password"
         return (
-            f'{refused}: it needs the tag "monitoring" and a permission on {where}, '
-            'for which "^$" "^$" "^$" suffices'
+            f'{refused}: it needs the tag "monitoring" and a permission on {where}, for which "^$" "^$" "^$" suffices'
         )
 
 

@@ -14,12 +14,13 @@ channel that has got messages without acknowledgement it is unknown what it hold
 Counters outlive their channel by two minutes, its unacknowledged messages do not. Observed in RabbitMQ 3.10 and 4.0.
 
 The addresses of connections are known: a pod without a connection holds nothing, unless a proxy hides its address.
+RabbitMQ 3.10 and 4.0 list all connections. 4.3 lists those of statistics, which lack the nodes that keep none.
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -43,11 +44,12 @@ _Channel = tuple[str, str]
 
 
 class ListedConnection(msgspec.Struct, frozen=True):
-    """A connection; `name` is such as "10.0.0.1:41234 -> 10.0.0.9:5672"."""
+    """A connection; `name` is such as "10.0.0.1:41234 -> 10.0.0.9:5672". Only statistics have a `peer_host`."""
 
     name: str = ""
     vhost: str = ""
     user: str = ""
+    peer_host: Any = None
 
     @property
     def peer(self) -> str:

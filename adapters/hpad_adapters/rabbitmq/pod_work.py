@@ -95,10 +95,11 @@ class PodWork:
         if self._settings.source == "prometheus":
             return _Counted(found, None)
         try:
-            body = await self._broker.get("/api/connections", {"columns": "name,vhost,user"}, vhost=vhosts[0])
+            body = await self._broker.get("/api/connections", {"columns": "name,vhost,user,peer_host"}, vhost=vhosts[0])
         except NotFoundError:
             raise AdapterError(f"{self._broker} does not list its connections") from None
-        return _Counted(found, decoded(_CONNECTIONS, body, str(self._broker), "a list of connections"))
+        listed = decoded(_CONNECTIONS, body, str(self._broker), "a list of connections")
+        return _Counted(found, None if any(each.peer_host for each in listed) else listed)
 
     async def _answer(
         self,
