@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hpad.engine.words import replicas
+from hpad.engine.words import percent, replicas
 from hpad.simulation.advice.assessment import (
     AdviceOptions,
     Assessment,
@@ -18,7 +18,7 @@ from hpad.simulation.advice.assessment import (
 from hpad.simulation.advice.choosing import choice
 from hpad.simulation.advice.choosing.choice import UNTRUSTED, Choice
 from hpad.simulation.advice.facts import facts_of
-from hpad.simulation.advice.finding import findings
+from hpad.simulation.advice.finding import findings, waste
 from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.model import trust
 from hpad.simulation.advice.model.load_model import LoadModel
@@ -126,8 +126,12 @@ def _calm(facts: Facts, findings: tuple[FoundFault, ...], trust: ModelTrust) -> 
         return "no replica count is known in this time"
     if facts.above_goal is None:
         return f"its metrics are not readable: {_counts(facts)}, {_rescales(facts)}; nothing else is known"
-    well = facts.above_goal < _MUCH * facts.seconds
+    idle = (facts.idle or 0.0) / facts.replica_seconds if facts.lowest > waste.AVAILABLE else 0.0
+    is_idle = facts.measured < DAY and idle >= waste.IDLE
+    well = facts.above_goal < _MUCH * facts.seconds and not is_idle
     begin = f"{'does its job' if well else 'no fault found'}: {_counts(facts)}"
+    if is_idle:
+        return f"{begin}, {percent(idle)} idle in {days(facts.measured)}; a day is needed to judge that"
     if facts.measured < DAY:
         return f"{begin}; only {days(facts.measured)} are known, a day is needed to tell idle replicas"
     above = (

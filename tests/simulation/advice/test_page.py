@@ -86,6 +86,12 @@ def test_a_fault_without_advice_says_why() -> None:
     assert "<h4>Advice</h4><p>none: nothing &lt;i&gt;helps&lt;/i&gt;</p>" in found
 
 
+def test_equal_bounds_have_no_time_at_either() -> None:
+    fixed = assessment("x", faults=[(HpaFault.MINIMUM_IS_MAXIMUM, Severity.WARNING)])
+    assert "at the maximum" in text([assessment("x")])
+    assert "at the maximum" not in text([fixed])
+
+
 def test_a_large_fleet_is_a_small_file() -> None:
     """500 HPAs must stay below 8 MB."""
     fleet = advised_fleet.many(26)

@@ -115,6 +115,12 @@ def test_what_is_missing_is_said() -> None:
     )
 
 
+def test_idle_replicas_of_a_short_past_are_said_and_not_praised() -> None:
+    idle = painted(spec(CPU, low=8, high=12), [8] * 65, {"cpu": 7})
+    assert line(idle) == "no fault found: 8 replicas all the time, 88 % idle in 1h4m; a day is needed to judge that"
+    assert line(painted(spec(CPU, low=2), [2] * 65, {"cpu": 7})).startswith("does its job: 2 replicas all the time; on")
+
+
 @pytest.mark.parametrize("make", [*FAULTY, *GOOD], ids=lambda make: make.__name__)
 def test_lines_fit_a_terminal(make: Callable[[], HpaPast]) -> None:
     found = line(past_of(make))

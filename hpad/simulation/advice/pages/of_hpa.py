@@ -12,6 +12,7 @@ from hpad.simulation.advice.assessment import (
     Assessment,
     Chart,
     Facts,
+    HpaFault,
     Level,
     ModelTrust,
     Sawtooth,
@@ -60,7 +61,7 @@ def block(each: Assessment, price: float | None) -> Iterator[str]:
         yield f"<section><h4>Advice</h4><p>none: {prose(each.unadvised)}</p></section>"
     yield _trust(each.trust)
     yield '</div><div class="did"><section><h4>What it did</h4>'
-    yield f'<dl class="facts">{_facts(each.facts, price)}</dl></section>{_sources(each)}</div></div></details>\n'
+    yield f'<dl class="facts">{_facts(each, price)}</dl></section>{_sources(each)}</div></div></details>\n'
 
 
 def _charts(chart: Chart | None) -> str:
@@ -118,20 +119,22 @@ def _figures(advice: Advice, price: float | None) -> str:
     )
 
 
-def _facts(facts: Facts, price: float | None) -> str:
-    return "".join(f"<div><dt>{label}</dt><dd>{prose(text)}</dd></div>" for label, text in _known(facts, price))
+def _facts(each: Assessment, price: float | None) -> str:
+    return "".join(f"<div><dt>{label}</dt><dd>{prose(text)}</dd></div>" for label, text in _known(each, price))
 
 
-def _known(facts: Facts, price: float | None) -> Iterator[tuple[str, str]]:
-    """Yields what the past shows, with labels."""
+def _known(each: Assessment, price: float | None) -> Iterator[tuple[str, str]]:
+    """Yields what the past shows, with labels. Of equal bounds the time at either says nothing."""
+    facts = each.facts
     if not facts.seconds:
         yield "replicas", "the count is not known at any time"
         return
     counts = f"{facts.lowest:,}" if facts.lowest == facts.highest else f"{facts.lowest:,} to {facts.highest:,}"
     yield "replicas", f"{counts} in {words.days(facts.seconds)}, {words.hours(facts.replica_seconds, price)}"
     yield "rescales", _rescales(facts)
-    yield "at the maximum", _at_maximum(facts)
-    yield "at the minimum", _time(facts.at_minimum, facts.seconds)
+    if all(found.fault is not HpaFault.MINIMUM_IS_MAXIMUM for found in each.findings):
+        yield "at the maximum", _at_maximum(facts)
+        yield "at the minimum", _time(facts.at_minimum, facts.seconds)
     yield "above goal", "not known" if facts.above_goal is None else _time(facts.above_goal, facts.seconds)
     if facts.held_back:
         yield "held back", f"fewer than its metrics asked for {_time(facts.held_back, facts.seconds)}"
