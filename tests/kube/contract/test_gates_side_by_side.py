@@ -266,6 +266,22 @@ async def stopped_again(world: World, namespace: str) -> int:
     return await world.rescaled(where, 0)
 
 
+async def asleep_and_woken(world: World, namespace: str) -> int:
+    """No gate: a Deployment, whose scale of 0 nobody owns, is woken by the HPA that has stopped it."""
+    name, metric, ask = "woken", f"woken-{namespace}", world.server.ask
+    where = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    template = {"metadata": {"labels": {"of": name}}, "spec": {"containers": [{"name": "app", "image": "a"}]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"of": name}}, "template": template}
+    world.load.external[metric] = "0"
+    await ask("POST", where, {"metadata": {"name": name}, "spec": spec})
+    made = hpa(name, external(metric, averageValue="10"), 0, RULES)
+    made["spec"]["scaleTargetRef"] = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+    await ask("POST", HPAS.format(namespace), made)
+    await world.reconciled(namespace, name, 0)
+    world.load.external[metric] = "25"
+    return await world.rescaled(f"{where}/{name}", 0)
+
+
 async def pointed_elsewhere(world: World, namespace: str) -> int:
     """HPATargetHistory: an HPA of a target with eight replicas gets one with four, where nothing is to do."""
     own = HPAS.format(namespace)
@@ -280,6 +296,7 @@ async def pointed_elsewhere(world: World, namespace: str) -> int:
 
 STORIES: list[tuple[Callable[[World, str], Coroutine[Any, Any, int]], int, int]] = [
     (stopped_again, 3, 0),
+    (asleep_and_woken, 3, 3),
     (pointed_elsewhere, 8, 4),
 ]
 
