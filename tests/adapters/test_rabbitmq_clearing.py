@@ -237,7 +237,8 @@ async def test_a_queue_that_was_never_used_needs_no_workers(stub, rabbit):
     answer = await asked(stub.url, rabbit, "queue_workers_to_clear", "queue=tasks,goal=60s")
     assert isinstance(answer, ExternalSample)
     assert answer.values == (0,)
-    assert [request.path for request in stub.requests] == ["/api/queues///tasks"] * 2 + ["/api/overview"]
+    paths = ["/api/queues///tasks"] * 2 + ["/api/overview", "/api/nodes"]
+    assert [request.path for request in stub.requests] == paths
 
 
 async def test_a_broker_without_rates_is_an_error(stub, rabbit):

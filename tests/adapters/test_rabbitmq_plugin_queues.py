@@ -35,6 +35,8 @@ class Cluster:
         self.peers = {"a": ["b", "rabbitmqcli-7-rabbit"], "b": ["a"]}
         self.running = ["a", "b"]
         self.kept = False
+        self.silent: set[str] = set()
+        """Nodes that keep no statistics, where others do."""
         self.unreachable = 0
         self.totals: list[dict[str, object]] = []
         self.paths: list[str] = []
@@ -58,7 +60,11 @@ class Cluster:
         if request.path == "/api/overview":
             return web.json_response({"rates_mode": "basic", "disable_stats": not self.kept})
         if request.path == "/api/nodes":
-            return web.json_response([{"name": f"rabbit@{node}", "running": node in self.running} for node in "ab"])
+            modes = {node: {"rates_mode": "basic"} for node in "ab" if self.kept and node not in self.silent}
+            running = {node: {"running": node in self.running} for node in "ab"}
+            return web.json_response(
+                [{"name": f"rabbit@{node}", **running[node], **modes.get(node, {})} for node in "ab"]
+            )
         if request.path == "/api/queues/%2F" or request.path == "/api/queues//":
             count = len(self.totals)
             return web.json_response({"items": self.totals, "page_count": 1, "filtered_count": count})
@@ -239,6 +245,22 @@ async def test_auto_asks_no_plugin_where_statistics_are_kept(cluster: Cluster, a
     assert await auto.ask("consumers") == 7
     assert (await auto.explain("consumers")).endswith("with the statistics of the management API")
     assert not [path for path in cluster.paths if path.endswith("detailed")]
+
+
+async def test_statistics_of_some_nodes_only_are_not_used(cluster: Cluster, auto: Source) -> None:
+    """RabbitMQ says nothing of it: 4.3.6 lacked the rate of a publisher that was connected to a node without."""
+    cluster.kept, cluster.silent = True, {"b"}
+    cluster.totals = [{"name": "orders", "vhost": "/", "type": "classic", "state": "running", "consumers": 7, **COUNTS}]
+    cluster.lines = {"a": queue("orders", 9, consumers=8), "b": []}
+    assert await auto.ask("consumers") == 8
+    async with testing.context("rabbit", clock=cluster.clock) as context:
+        management = Source(RabbitMQ(RabbitMQ.Settings(url=cluster.stub.url, **OPTIONS), context), cluster.clock)
+        assert await management.ask("queue_messages") == 9
+        refused = await management.ask("consumers")
+    assert str(refused).startswith("rabbit@b of rabbitmq at ")
+    assert "keeps no statistics, so that a part of the numbers is unknown: let all nodes keep them" in str(refused)
+    cluster.running = ["a"]
+    assert await auto.ask("consumers") == 7
 
 
 COUNTS = {"messages": 9, "messages_ready": 9, "messages_unacknowledged": 0}

@@ -11,7 +11,7 @@ import msgspec
 
 from hpad.adapter import AdapterError
 from hpad.adapter_http import UNDECODABLE, decoded
-from hpad_adapters.rabbitmq.broker import RabbitmqBroker
+from hpad_adapters.rabbitmq.broker import NotFoundError, RabbitmqBroker
 from hpad_adapters.rabbitmq.queues import LONGEST_NAME, RabbitmqQueue, possible
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.values import Lookup
@@ -58,6 +58,26 @@ async def overview(broker: RabbitmqBroker, vhost: str) -> Overview:
     """Returns what the broker says of itself; errors name `vhost`. Raises AdapterError."""
     body = await broker.get("/api/overview", {"columns": "rates_mode,disable_stats"}, vhost=vhost)
     return decoded(_OVERVIEW, body, str(broker), "an overview")
+
+
+class ClusterNode(msgspec.Struct, frozen=True):
+    """A node of the broker; one that keeps no statistics has no `rates_mode`."""
+
+    name: str
+    running: bool = False
+    rates_mode: str = ""
+
+
+_NODES = msgspec.json.Decoder(list[ClusterNode])
+
+
+async def running_nodes(broker: RabbitmqBroker, vhost: str) -> list[ClusterNode]:
+    """Returns the nodes that run; errors name `vhost`. Raises AdapterError."""
+    try:
+        body = await broker.get("/api/nodes", {"columns": "name,running,rates_mode"}, vhost=vhost)
+    except NotFoundError:
+        raise AdapterError(f"{broker} does not list its nodes") from None
+    return [node for node in decoded(_NODES, body, str(broker), "a list of nodes") if node.running]
 
 
 def statistics_columns(settings: Settings) -> Mapping[str, str]:

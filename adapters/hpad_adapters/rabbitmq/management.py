@@ -19,6 +19,7 @@ is down:
   totals and statistics hold all queues. While a leader moves, a list may hold its queue twice.
 """
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from urllib.parse import quote
 
@@ -36,6 +37,7 @@ from hpad_adapters.rabbitmq.answers import (
     overview,
     page_of,
     queue_of,
+    running_nodes,
     sample_columns,
     statistics_columns,
 )
@@ -46,6 +48,8 @@ from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.values import Lookup, TooManyQueuesError
 
 FEW = 3
+KNOWN_SECONDS = 60.0
+"""The time for which hpad remembers who keeps statistics: it takes a restart of a node to change."""
 
 _TOTALS = {"disable_stats": "true", "enable_queue_totals": "true", "columns": COUNTED}
 _ALL = {"disable_stats": "true", "columns": "name,vhost,type,state"}
@@ -63,7 +67,10 @@ class Management:
         self._max_queues = settings.max_queues
         self._statistics = statistics_columns(settings)
         self._samples = sample_columns(settings)
-        self._leaders = Leaders(context.clock.monotonic)
+        self._monotonic = context.clock.monotonic
+        self._leaders = Leaders(self._monotonic)
+        self._all_kept = -math.inf
+        """When all nodes were found to keep statistics."""
         self._doubtful_seconds = settings.rate_span.total_seconds() + COUNTED_SECONDS
         self._keeps_rates = False
         self._totals = True
@@ -78,6 +85,7 @@ class Management:
             read = self._with_samples if lookup.samples else self._with_statistics
             found = await read(vhost, lookup)
             await self._require_statistics(vhost, found)
+            await self._require_those_of_all_nodes(vhost)
             return found
         if self._few(vhost, lookup) and self._single_totals and self._totals:
             found = await self._each(vhost, lookup.names, _TOTALS)
@@ -154,6 +162,30 @@ class Management:
                 lasting=True,
                 alive=True,
             )
+
+    async def _require_those_of_all_nodes(self, vhost: str) -> None:
+        """Raises AdapterError if some nodes keep no statistics: those of the others lack what happens there."""
+        if silent := await self.silent_nodes(vhost):
+            raise AdapterError(
+                f"{', '.join(silent)} of {self} keep{'s' if len(silent) == 1 else ''} no statistics, so that a part of "
+                "the numbers is unknown: let all nodes keep them, or write source: auto and metrics_url",
+                lasting=True,
+                alive=True,
+            )
+
+    async def silent_nodes(self, vhost: str) -> list[str]:
+        """Returns the nodes that run and keep no statistics, while others do. That all do is remembered for a minute.
+
+        None if the nodes are not listed to the user.
+        """
+        if self._monotonic() - self._all_kept < KNOWN_SECONDS:
+            return []
+        nodes = await or_error(running_nodes(self._broker, vhost))
+        silent = [] if isinstance(nodes, AdapterError) else [each.name for each in nodes if not each.rates_mode]
+        if not isinstance(nodes, AdapterError) and 0 < len(silent) < len(nodes):
+            return silent
+        self._all_kept = self._monotonic()
+        return []
 
     async def keeps_rates(self, vhost: str) -> bool:
         """Returns whether the broker says that it keeps rates; raises AdapterError."""

@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 
 from hpad.adapter import AdapterError, Context
-from hpad.adapter_http import decoded
-from hpad_adapters.rabbitmq.broker import NotFoundError, RabbitmqBroker
+from hpad_adapters.rabbitmq.answers import running_nodes
+from hpad_adapters.rabbitmq.broker import RabbitmqBroker
 from hpad_adapters.rabbitmq.counters import BY_CHANNEL, BY_QUEUE, Histories, Place, counters, counts_by_queue
-from hpad_adapters.rabbitmq.management import Management
+from hpad_adapters.rabbitmq.management import KNOWN_SECONDS, Management
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
 from hpad_adapters.rabbitmq.plugin import NodeAnswer, NodeMetrics, Plugin, complete
 from hpad_adapters.rabbitmq.queues import QUORUM, STREAM, RabbitmqQueue
@@ -270,18 +270,8 @@ def _place(labels: Mapping[str, str]) -> Place:
 # counts then, asks the leaders of the queues for it, and knows which nodes run. Rates, consumers and their capacity
 # come from the plugin rabbitmq_prometheus on each of these nodes.
 
-KNOWN_SECONDS = 60.0
-"""The time for which hpad remembers whether the broker keeps statistics: it takes a restart of the broker to change."""
 KEPT = "the statistics of the management API"
 NOT_KEPT = "the plugin rabbitmq_prometheus, because the broker keeps no statistics"
-
-
-class _ClusterNode(msgspec.Struct, frozen=True):
-    name: str
-    running: bool = False
-
-
-_NODES = msgspec.json.Decoder(list[_ClusterNode])
 
 
 class Auto:
@@ -293,7 +283,8 @@ class Auto:
         self._plugin = PluginQueues(settings, context, plugin)
         self._monotonic = context.clock.monotonic
         self._log = context.log
-        self._kept: tuple[float, bool] | None = None
+        self._kept: bool | None = None
+        self._known_at: float | None = None
 
     def __str__(self) -> str:
         return str(self._management)
@@ -315,23 +306,21 @@ class Auto:
         return KEPT if await self.keeps_statistics(vhost) else NOT_KEPT
 
     async def keeps_statistics(self, vhost: str) -> bool:
-        """Returns whether the broker keeps statistics and rates; logs what it found. Raises AdapterError."""
+        """Returns whether all nodes keep statistics and rates; logs what it found. Raises AdapterError."""
         now = self._monotonic()
-        if self._kept is not None and now - self._kept[0] < KNOWN_SECONDS:
-            return self._kept[1]
-        kept = await self._management.keeps_rates(vhost)
-        if self._kept is None or self._kept[1] != kept:
+        if self._known_at is not None and now - self._known_at < KNOWN_SECONDS:
+            return bool(self._kept)
+        rates = await self._management.keeps_rates(vhost)
+        kept = rates and not await self._management.silent_nodes(vhost)
+        if self._kept != kept:
             self._log.info("found where statistics come from", statistics=KEPT if kept else NOT_KEPT)
-        self._kept = now, kept
+        self._kept = kept
+        self._known_at = now if kept == rates else None  # a node that has just started has none for some seconds
         return kept
 
     async def _running(self, vhost: str) -> list[str]:
         """Returns the names of the nodes that run."""
-        try:
-            body = await self._broker.get("/api/nodes", {"columns": "name,running"}, vhost=vhost)
-        except NotFoundError:
-            raise AdapterError(f"{self._broker} does not list its nodes") from None
-        return [each.name for each in decoded(_NODES, body, str(self._broker), "a list of nodes") if each.running]
+        return [each.name for each in await running_nodes(self._broker, vhost)]
 
 
 def _completed(queue: RabbitmqQueue, known: RabbitmqQueue | None) -> RabbitmqQueue:
