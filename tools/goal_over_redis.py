@@ -65,11 +65,8 @@ def manifests(url: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     root = str(Path(__file__).parents[1])
     environment = {"BROKER_URL": url, "LATE": str(int(options.late)), "PREFETCH": str(options.prefetch)}
     environment |= {"PYTHONPATH": root, "PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
-    worker = f"{sys.executable} -m celery -A tools.goal_over_redis worker -c {CONCURRENCY} -P {options.pool} -Q {QUEUE}"
-    worker += " -n worker@$POD_NAME --without-gossip --without-mingle"
-    # In Kubernetes SIGTERM reaches the first process alone. The embedded cluster sends it to the processes of prefork
-    # as well, which end in the middle of their tasks.
-    command = ["sh", "-c", f"setsid {worker} & pid=$!; trap 'kill $pid' TERM; wait $pid; wait $pid"]
+    command = [sys.executable, "-m", "celery", "-A", "tools.goal_over_redis", "worker", "-n", "worker@$(POD_NAME)"]
+    command += ["-c", str(CONCURRENCY), "-P", options.pool, "-Q", QUEUE, "--without-gossip", "--without-mingle"]
     container = {
         "name": "worker",
         "image": "none",
