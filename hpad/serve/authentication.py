@@ -4,7 +4,8 @@ Any of the configured ways suffices. A refusal carries only its status, never a 
 
 A TokenReview names the user of a token, and a SubjectAccessReview decides whether that user may `get` the path as a
 non-resource URL (controller-runtime, metrics/filters: WithAuthenticationAndAuthorization). hpad needs the ClusterRole
-system:auth-delegator for both.
+system:auth-delegator for both. The JSON API counts as the page, `/`: the ClusterRole system:discovery lets every user
+`get` /api/*.
 
 Without authentication on loopback, requests must name this machine in their Host header. A web page can make its own
 name resolve to 127.0.0.1 and have a browser read the response (DNS rebinding); the browser then sends the foreign name.
@@ -163,7 +164,7 @@ class Authenticator:
             return
         if self._reviewer is None:
             raise web.HTTPUnauthorized(headers=_CHALLENGE)
-        verdict = await self._review(self._reviewer, token, request.path)
+        verdict = await self._review(self._reviewer, token, _reviewed_path(request.path))
         if verdict is Verdict.FORBIDDEN:
             raise web.HTTPForbidden
         if verdict is Verdict.UNKNOWN:
@@ -177,6 +178,11 @@ class Authenticator:
             raise web.HTTPServiceUnavailable from None
         self._failing.ended()
         return verdict
+
+
+def _reviewed_path(path: str) -> str:
+    """Returns the path that a user needs: that of the page for the JSON API."""
+    return "/" if path.startswith("/api/") else path
 
 
 def _bearer_token(request: web.Request) -> str | None:

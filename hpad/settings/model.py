@@ -74,8 +74,8 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Setting(
             parsers.flag,
-            "admit clients whose bearer token the cluster allows to `get` the path (a non-resource URL); needs the "
-            "ClusterRole system:auth-delegator (config/rbac/review)",
+            "admit clients whose bearer token the cluster allows to `get` the path (a non-resource URL; `/` for the "
+            "JSON API, too); needs the ClusterRole system:auth-delegator (config/rbac/review)",
             name="listen_review",
             group=Group.SERVING,
         ),

@@ -22,6 +22,7 @@ from hpad.settings.model import Election, Serving
 
 pytest_plugins = ("support.kubectl_fixtures",)
 Json = dict[str, Any]
+GROUP = "rbac.authorization.k8s.io"
 ACCOUNT = users.service_account("hpad", "hpad")
 SHARED = {
     "election": Election(enabled=True, namespace="hpad"),
@@ -143,6 +144,29 @@ async def test_a_missing_right_is_logged(tmp_path: Path, verb: str, resource: st
             await world.hpad(ready=False, cluster_config=config, **SHARED)
             message = f'cannot {verb} resource "{resource}" in API group'
             await world.until(lambda: any(message in str(line) for line in logs))
+
+
+async def test_a_user_without_rights_reads_neither_page_nor_api(tmp_path: Path) -> None:
+    """The ClusterRole system:discovery lets every user get /api/* of the API server."""
+    manifests = overlays.rights("replace") + overlays.component("review")
+    async with (
+        authorized(tmp_path, manifests) as (world, config),
+        aiohttp.ClientSession(trust_env=False) as session,
+    ):
+        subject = {"apiGroup": GROUP, "kind": "User", "name": "ann"}
+        reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": "hpad-reader"}
+        head = {"apiVersion": f"{GROUP}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "ann"}}
+        world.cluster.apply({**head, "roleRef": reference, "subjects": [subject]})
+        listening = {"listen": ("127.0.0.1", 0), "serving": Serving(review=True)}
+        daemon = await world.hpad(cluster_config=config, **listening, **SHARED)
+        assert daemon.server is not None
+        statuses: dict[str, list[int]] = {"joe": [], "ann": []}
+        for name, found in statuses.items():
+            headers = {"Authorization": f"Bearer {world.cluster.token(users.named(name))}"}
+            for path in ("/", "/api/v1/hpas", "/api/v1/status", "/metrics"):
+                async with session.get(f"{daemon.server.url}{path}", headers=headers) as response:
+                    found.append(response.status)
+    assert statuses == {"joe": [403, 403, 403, 403], "ann": [200, 200, 200, 403]}
 
 
 @pytest.mark.parametrize("reviewing", [True, False])
