@@ -134,7 +134,8 @@ def _decoded(obj: Object) -> hpa.HorizontalPodAutoscaler:
     try:
         if version == "v1":
             return older.from_v1(msgspec.convert(obj, older.V1, dec_hook=hpa.dec_hook))
-        return hpa.from_builtins(obj)
+        found = hpa.from_builtins(obj)
+        return msgspec.structs.replace(found, metadata=older.without_annotations(found.metadata))
     except (msgspec.ValidationError, ValueError) as error:
         # msgspec adds its own path to the text; the API server answers with that of the quantity alone
         reason = error.__cause__ if isinstance(error.__cause__, QuantityError) else error

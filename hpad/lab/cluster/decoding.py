@@ -91,8 +91,13 @@ def unknown(schema: Schema, value: Any) -> list[str]:
 
 
 def known(schema: Schema, value: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an object without its unknown fields."""
-    return dict(value if is_sound(schema, value) else schemas.pruned(schema, value))
+    """Returns an object without its unknown fields and without nulls."""
+    return dict(value if is_sound(schema, value) and not _has_null(value) else schemas.pruned(schema, value))
+
+
+def _has_null(value: Any) -> bool:
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return any(each is None or _has_null(each) for each in inner)
 
 
 def _faults(schema: Schema, value: Mapping[str, Any], path: str) -> Iterator[str]:

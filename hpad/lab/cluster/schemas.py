@@ -88,7 +88,7 @@ def closure(names: Iterator[str]) -> list[str]:
 
 
 def pruned(schema: Schema, value: Any) -> Any:
-    """Returns the object as the server decodes it: without unknown fields."""
+    """Returns the object as the server decodes it: without unknown fields and nulls."""
     return _kept(schema, value, "", lambda path: None)
 
 
@@ -106,16 +106,16 @@ def _kept(schema: Schema, value: Any, path: str, dropped: Callable[[str], None])
     found = {}
     for name, each in value.items():
         where = f"{path}.{name}" if path else name
-        if name in schema.fields:
-            found[name] = _kept_in(schema.fields[name].type, each, where, dropped)
-        else:
+        if name not in schema.fields:
             dropped(where)
+        elif each is not None:
+            found[name] = _kept_in(schema.fields[name].type, each, where, dropped)
     return found
 
 
 def _kept_in(kind: Type, value: Any, path: str, dropped: Callable[[str], None]) -> Any:
-    if kind.name in _SCALARS:
-        return value
+    if value is None:  # in a list or map, where Go reads the zero value
+        value = {} if of_type(kind) else _ZEROS.get(kind.name)
     if kind.around.startswith("[]") and isinstance(value, list):
         return [_kept_in(kind.element, each, f"{path}[{index}]", dropped) for index, each in enumerate(value)]
     if kind.around.startswith("{}") and isinstance(value, Mapping):

@@ -12,6 +12,7 @@ Json = dict[str, Any]
 EVENTS = "/api/v1/{ns}/events"
 CONFIG_MAPS = "/api/v1/{ns}/configmaps"
 WIDGETS = "/apis/oracle.example/v1/{ns}/widgets"
+METRICS = "autoscaling.alpha.kubernetes.io/metrics"
 LEASES = "/apis/coordination.k8s.io/v1/{ns}/leases"
 
 
@@ -132,3 +133,23 @@ async def test_a_lease_update_requires_a_version(api: Api) -> None:
         "an update"
     )
     assert await refusal(api, "PUT", f"{LEASES}/l", {"metadata": {"name": "l"}, "spec": spec}) == (422, message)
+
+
+async def test_a_null_is_a_missing_field(api: Api) -> None:
+    """Templates write nulls, such as a list all of whose items are commented out; in a map null is an empty text."""
+    head = {"name": "nulls", "labels": {"a": None}, "annotations": {METRICS: "[]"}, "generateName": None}
+    selector = {"matchLabels": None, "matchExpressions": [{"key": "k", "operator": "In", "values": ["x", None]}]}
+    queue = {"metric": {"name": "queue", "selector": selector}, "target": {"type": "Value", "value": 1}}
+    body = hpa()
+    await api.ask("POST", HPAS, {**body, "metadata": head, "spec": {**body["spec"], "metrics": None}})
+    made = await api.ask("GET", f"{HPAS}/nulls")
+    assert made["metadata"]["labels"] == {"a": ""}
+    assert "annotations" not in made["metadata"]
+    assert made["spec"]["metrics"][0]["resource"]["name"] == "cpu"
+    external = [{"type": "External", "external": queue}]
+    patched = await api.ask("PUT", f"{HPAS}/nulls", {**made, "spec": {**body["spec"], "metrics": external}})
+    found = patched["spec"]["metrics"][0]["external"]["metric"]["selector"]
+    assert found == {"matchExpressions": [{"key": "k", "operator": "In", "values": ["x", ""]}]}
+    status, message = await refusal(api, "POST", HPAS, {"metadata": {"name": None}, "spec": None})
+    first = 'HorizontalPodAutoscaler.autoscaling "" is invalid: [metadata.name: Required value: name or generateName'
+    assert (status, message.startswith(first)) == (422, True), message
