@@ -332,7 +332,7 @@ async def test_dead_letters_without_a_target_are_no_tasks(broker, rabbit):
         "x-dead-letter-exchange": "to-nowhere",
         "x-dead-letter-strategy": "at-least-once",
         "x-overflow": "reject-publish",
-        "x-message-ttl": 5_000,
+        "x-message-ttl": 15_000,  # the broker counts a quorum queue every five seconds
     }
     exchange = {"name": "to-nowhere", "vhost": "/", "type": "direct", "durable": True, "auto_delete": False}
     queue = {"name": "undeliverable", "vhost": "/", "durable": True, "auto_delete": False, "arguments": arguments}
