@@ -247,6 +247,16 @@ async def test_auto_asks_no_plugin_where_statistics_are_kept(cluster: Cluster, a
     assert not [path for path in cluster.paths if path.endswith("detailed")]
 
 
+async def test_auto_takes_the_plugin_as_soon_as_statistics_are_turned_off(cluster: Cluster, auto: Source) -> None:
+    cluster.kept = True
+    kept = {"name": "orders", "vhost": "/", "type": "classic", "state": "running", "consumers": 7, **COUNTS}
+    cluster.totals, cluster.lines["a"] = [kept], queue("orders", 9, consumers=8)
+    assert await auto.ask("consumers") == 7
+    cluster.kept = False
+    del kept["consumers"]
+    assert await auto.ask("consumers") == 8
+
+
 async def test_statistics_of_some_nodes_only_are_not_used(cluster: Cluster, auto: Source) -> None:
     """RabbitMQ says nothing of it: 4.3.6 lacked the rate of a publisher that was connected to a node without."""
     cluster.kept, cluster.silent = True, {"b"}

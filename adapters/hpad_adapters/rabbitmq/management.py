@@ -58,6 +58,10 @@ _DOTS = frozenset({".", ".."})
 """Names that a path cannot end with."""
 
 
+class NoStatisticsError(AdapterError):
+    """The broker keeps no statistics, or not all of its nodes do."""
+
+
 class Management:
     """Reads queues of one broker, and remembers for which requests the broker reports totals."""
 
@@ -150,13 +154,13 @@ class Management:
         return found
 
     async def _require_statistics(self, vhost: str, found: Sequence[RabbitmqQueue]) -> None:
-        """Raises AdapterError, with what to do, if the queues lack statistics because the broker keeps none."""
+        """Raises NoStatisticsError, with what to do, if the queues lack statistics because the broker keeps none."""
         usable = [queue for queue in found if not queue.unavailable and not queue.fault]
         if not usable or any(queue.consumers is not None for queue in usable):
             return
         said = await or_error(overview(self._broker, vhost))
         if isinstance(said, Overview) and said.disable_stats:
-            raise AdapterError(
+            raise NoStatisticsError(
                 f"{self} keeps no statistics (rates_mode, disable_metrics_collector): write source: auto and "
                 "metrics_url, so that hpad reads its plugin rabbitmq_prometheus",
                 lasting=True,
@@ -164,9 +168,9 @@ class Management:
             )
 
     async def _require_those_of_all_nodes(self, vhost: str) -> None:
-        """Raises AdapterError if some nodes keep no statistics: those of the others lack what happens there."""
+        """Raises NoStatisticsError if some nodes keep no statistics: those of the others lack what happens there."""
         if silent := await self.silent_nodes(vhost):
-            raise AdapterError(
+            raise NoStatisticsError(
                 f"{', '.join(silent)} of {self} keep{'s' if len(silent) == 1 else ''} no statistics, so that a part of "
                 "the numbers is unknown: let all nodes keep them, or write source: auto and metrics_url",
                 lasting=True,

@@ -22,7 +22,7 @@ from hpad.adapter import AdapterError, Context
 from hpad_adapters.rabbitmq.answers import running_nodes
 from hpad_adapters.rabbitmq.broker import RabbitmqBroker
 from hpad_adapters.rabbitmq.counters import BY_CHANNEL, BY_QUEUE, Histories, Place, counters, counts_by_queue
-from hpad_adapters.rabbitmq.management import KNOWN_SECONDS, Management
+from hpad_adapters.rabbitmq.management import KNOWN_SECONDS, Management, NoStatisticsError
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
 from hpad_adapters.rabbitmq.plugin import NodeAnswer, NodeMetrics, Plugin, complete
 from hpad_adapters.rabbitmq.queues import QUORUM, STREAM, RabbitmqQueue
@@ -292,7 +292,10 @@ class Auto:
     async def read(self, vhost: str, lookup: Lookup) -> list[RabbitmqQueue]:
         """Returns the queues that exist; raises AdapterError."""
         if not (lookup.statistics or lookup.samples) or await self.keeps_statistics(vhost):
-            return await self._management.read(vhost, lookup)
+            try:
+                return await self._management.read(vhost, lookup)
+            except NoStatisticsError:  # they have just been turned off
+                self._known_at = None
         queues = await self._management.read(vhost, Lookup(lookup.names, lookup.patterns))
         known = await self._plugin.statistics(vhost, lookup, await self._running(vhost))
         return [_completed(queue, known.get((queue.vhost, queue.name))) for queue in queues]
