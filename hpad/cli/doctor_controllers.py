@@ -49,7 +49,7 @@ async def check_controllers(client: Client, settings: Settings, found: Sequence[
         earlier = [each for each in writes if each not in still]
         return [
             *(_other_controller(manager, each, service) for manager, each in _by_manager(still)),
-            *(_former_controller(manager, each) for manager, each in _by_manager(earlier)),
+            *(_former_controller(manager, each, service) for manager, each in _by_manager(earlier)),
         ]
     if service:
         level = NOTE if settings.dry_run else WARNING
@@ -148,11 +148,12 @@ def _other_controller(manager: str, writes: Sequence[_StatusWrite], service: str
     return Finding("controllers", ERROR, says, do)
 
 
-def _former_controller(manager: str, writes: Sequence[_StatusWrite]) -> Finding:
+def _former_controller(manager: str, writes: Sequence[_StatusWrite], service: str) -> Finding:
     last = max(each.time for each in writes)
     names = listed([each.hpa for each in writes])
     says = f"{manager} wrote the status of {names}, last at {last}, and hpad has taken over since"
-    return Finding("controllers", NOTE, says, f"if a later run names a later time, {manager} is still on: {_OFF}")
+    do = f"if a later run names a later time, {manager} is still on: {_way(service)}"
+    return Finding("controllers", NOTE, says, do)
 
 
 def _beside(manager: str, writes: Sequence[_StatusWrite], service: str) -> Finding:

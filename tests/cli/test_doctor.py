@@ -283,6 +283,9 @@ async def test_the_way_on_beside_the_built_in_controller(
     assert [each.says.partition(":")[0] for each in hosted] == [
         f"the control plane is hosted by {each}" for each in [service] if each
     ]
+    server.hpas = [both(20, 5)]
+    [former] = [each for each in await found(tmp_path, server.url) if each.check == "controllers"]
+    assert (former.level, former.do.partition(" is still on: ")[2]) == ("note", finding.do.partition("; to look")[0])
     server.autoscalers = []
     [alone] = [each for each in await found(tmp_path, server.url, kinds="autoscalers") if each.check == "controllers"]
     theirs = f"the built-in controller of {service}" if service else "their controller"
