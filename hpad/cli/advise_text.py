@@ -143,7 +143,7 @@ def past(facts: Facts, price: float | None) -> Iterator[str]:
     if facts.above_goal is not None:
         yield f"above goal {share(facts.above_goal, facts.seconds)}"
     if facts.idle:
-        yield f"{share(facts.idle, facts.replica_seconds)} of the replica-hours above what the metrics asked for"
+        yield f"{share(facts.idle, facts.replica_seconds)} of the replica-hours above what the load needed"
     for reason, seconds in facts.failing.items():
         if seconds:
             yield f"failing for {rounded(seconds)} ({reason})"

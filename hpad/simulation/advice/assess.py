@@ -132,7 +132,7 @@ def _calm(facts: Facts, findings: tuple[FoundFault, ...], trust: ModelTrust) -> 
     begin = f"{'does its job' if well else 'no fault found'}: {_counts(facts)}"
     if is_idle:
         return f"{begin}, {percent(idle)} idle in {days(facts.measured)}; a day is needed to judge that"
-    if facts.measured < DAY:
+    if facts.measured < DAY and facts.idle is not None:
         return f"{begin}; only {days(facts.measured)} are known, a day is needed to tell idle replicas"
     above = (
         f"above goal {share(facts.above_goal, facts.seconds)} of the time" if facts.above_goal else "never above goal"

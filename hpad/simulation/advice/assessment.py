@@ -121,7 +121,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     failing: Mapping[str, float]
     """Seconds by reason."""
     idle: float | None
-    """Replica-seconds above what the metrics asked for with the goals of now, bounds left out."""
+    """Replica-seconds above what the work took with the goals of now, bounds left out; None where that is not known."""
     peak: int | None
     """The highest count that the metrics asked for with the goals of now, bounds left out."""
     measured: float = 0.0

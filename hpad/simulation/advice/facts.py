@@ -47,7 +47,7 @@ def facts_of(past: HpaPast, record: PastRecord) -> Facts:
         flaps=rescales.flaps(found),
         sawtooth=rescales.sawtooth(legs),
         failing={reason: record.time(moments) for reason, moments in record.reasons.items() if any(moments)},
-        idle=_idle(record) if asked else None,
+        idle=_idle(record),
         peak=max(asked, default=None),
         measured=record.time([each is not None for each in record.asked]),
         starved=record.time(starved(record)) if told else None,
@@ -97,12 +97,10 @@ def held_back(record: PastRecord) -> list[bool]:
     return held
 
 
-def _idle(record: PastRecord) -> float:
-    return sum(
-        length * max(0, count - asked)
-        for length, count, asked in zip(record.lengths, record.counts, record.asked, strict=True)
-        if asked is not None
-    )
+def _idle(record: PastRecord) -> float | None:
+    moments = list(zip(record.lengths, record.counts, record.needed, strict=True))
+    idle = [length * max(0, count - needed) for length, count, needed in moments if needed is not None]
+    return sum(idle) if idle else None
 
 
 def _exceeded(past: HpaPast, record: PastRecord) -> Iterator[str]:

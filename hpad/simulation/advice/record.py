@@ -20,7 +20,8 @@ from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.demand import allowed
 from hpad.simulation.advice.past import Column, HpaPast
-from hpad.simulation.history import REPLICAS, STALE_STEPS, goal_of, is_total, metrics_of
+from hpad.simulation.backlog import Backlog
+from hpad.simulation.history import REPLICAS, STALE_STEPS, HistoryError, goal_of, is_total, metrics_of
 
 T = TypeVar("T")
 
@@ -37,10 +38,11 @@ class PastRecord:
 
     `lowest` and `highest` are the bounds as they were, by the schedule of the HPA, None where they are not known.
     `ratios` has the value of each readable metric divided by its goal, by address; 0 up to its activation threshold.
-    `load` is the number of replicas that would have had the leading metric exactly at its goal. `asked` is the whole
-    count that the metrics asked for, without bounds: the present one within the tolerance, and one or more where
-    minReplicas is not 0. `above`: a metric is above its goal beyond the tolerance. `failing`: the HPA could not read a
-    metric or its target.
+    `load` is the number of replicas that would have had the leading metric exactly at its goal. `need` is the same of
+    the work: of a queue for what arrives, and None where an External metric alone is known, as the length of a queue
+    does not tell what arrives. `asked` is the whole count that the metrics asked for, without bounds: the present one
+    within the tolerance, and one or more where minReplicas is not 0. `above`: a metric is above its goal beyond the
+    tolerance. `failing`: the HPA could not read a metric or its target.
     """
 
     begins: Sequence[float]
@@ -50,6 +52,7 @@ class PastRecord:
     highest: Sequence[int | None]
     ratios: Mapping[str, Sequence[float | None]]
     load: Sequence[float | None]
+    need: Sequence[float | None]
     asked: Sequence[int | None]
     above: Sequence[bool | None]
     failing: Sequence[bool]
@@ -60,6 +63,14 @@ class PastRecord:
     @property
     def seconds(self) -> float:
         return sum(self.lengths, 0.0)
+
+    @property
+    def needed(self) -> list[int | None]:
+        """The whole count that the work took: what the metrics asked for, and no less than `need`."""
+        return [
+            None if asked is None or need is None else max(asked, math.ceil(need - _ROUNDING))
+            for asked, need in zip(self.asked, self.need, strict=True)
+        ]
 
     def time(self, moments: Sequence[bool | None]) -> float:
         """Returns the duration of the moments that are True."""
@@ -105,6 +116,11 @@ def record_of(past: HpaPast, tunables: Tunables) -> PastRecord:
     tolerated = allowed(past.hpa, tunables)
     asking = _Asking([*ratios.values()], len(metrics) - len(ratios), counts, tolerated)
     loads = asking.load()
+    needs = [
+        _arriving(past, address, kept, counts) if address in past.queues else own
+        for address, own in ratios.items()
+        if address in past.queues or metrics[address].type != EXTERNAL
+    ]
     lowest, highest = _bounds(past, kept)
     reasons = {reason: _failing(reason, _taken(column, kept), counts) for reason, column in past.failing.items()}
     return PastRecord(
@@ -115,6 +131,7 @@ def record_of(past: HpaPast, tunables: Tunables) -> PastRecord:
         highest=highest,
         ratios=ratios,
         load=loads,
+        need=_Asking(needs, len(metrics) - len(ratios), counts, tolerated).load() if needs else [None] * len(kept),
         asked=asking.counts(loads, min(1, compiled_spec(past.hpa).min_replicas)),
         above=_Asking(seen, len(metrics) - len(ratios), counts, tolerated).above(),
         failing=[any(each) for each in zip(*reasons.values(), strict=True)] if reasons else [False] * len(kept),
@@ -197,6 +214,20 @@ def _ratios(metric: CompiledMetric, column: Column, counts: Sequence[int]) -> li
     if metric.kind == UTILIZATION:
         return [None if value is None else (value + _ROUNDING) // 1 / goal for value in column]
     return [None if value is None else value / goal for value in column]
+
+
+def _arriving(past: HpaPast, address: str, kept: Sequence[int], counts: Sequence[int]) -> list[float | None]:
+    """Returns the part of the replicas that the messages arriving in a queue take; None where that is not known."""
+    load, rates = past.load, past.queues[address]
+    try:
+        each = Backlog(load, address, rates).per_replica
+    except HistoryError:
+        each = 0.0
+    arriving = _taken(load.columns.get(rates.published, [None] * len(load.times)), kept)
+    return [
+        None if rate is None or not each else rate / each / (count or 1)
+        for rate, count in zip(arriving, counts, strict=True)
+    ]
 
 
 def _first(column: Sequence[float | None], other: Sequence[float | None]) -> list[float | None]:

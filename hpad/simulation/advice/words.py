@@ -7,6 +7,10 @@ from hpad.engine.words import percent, span
 from hpad.simulation.advice.assessment import Figures
 from hpad.simulation.history import DAY
 
+UNKNOWN_LOAD: Final = (
+    "how many replicas the load needed is not known: a queue may be empty while they all work; its rates tell it, from"
+    " queues in the file of --series"
+)
 _SOME: Final = 600.0
 """Seconds from which on a duration has no seconds."""
 _SOME_DAYS: Final = 1.97

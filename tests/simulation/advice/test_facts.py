@@ -17,6 +17,7 @@ from hpad.simulation.advice import facts
 from hpad.simulation.advice.assessment import Facts
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.record import record_of
+from hpad.simulation.backlog import Rates
 from hpad.simulation.history import REPLICAS, LoadHistory
 
 CPU = resource("cpu", averageUtilization=50)
@@ -91,7 +92,34 @@ def test_what_the_metrics_asked_for() -> None:
 
 def test_metrics_never_ask_for_less_than_one_replica() -> None:
     assert known(painted(spec(CPU), [3, 3, 3], {"cpu": 0})).idle == 2 * 2 * MINUTE
-    assert known(painted(spec(QUEUE, low=0), [3, 3, 3], {"queue_messages": 0})).idle == 2 * 3 * MINUTE
+    hits = object_metric("hits", averageValue="10")
+    assert known(painted(spec(hits, low=0), [3, 3, 3], {"hits": 0})).idle == 2 * 3 * MINUTE
+
+
+@pytest.mark.parametrize("metric", [QUEUE, external("queue_messages", value="10")])
+def test_the_length_of_a_queue_does_not_tell_idle_replicas(metric: dict[str, Any]) -> None:
+    found = known(painted(spec(metric), [3, 3, 3], {"queue_messages": 0}))
+    assert (found.idle, found.peak, found.above_goal) == (None, 1, 0)
+
+
+def test_what_arrives_tells_which_replicas_of_a_queue_are_idle() -> None:
+    # A replica does 2 messages per second: 5 of them take 3 replicas, 1 takes one.
+    columns = {"queue_messages": [0, 0, 0, 45, 0], "in": [1, 5, 5, 1, 1], "out": 0}
+    past = painted(spec(QUEUE), [4] * 5, columns, queues={"queue_messages": Rates("in", "out", 2.0)})
+    # The queue asks for 5 in the fourth minute.
+    assert known(past).idle == (3 + 1 + 1 + 0) * MINUTE
+    assert known(past).peak == 5
+
+
+def test_a_queue_whose_replicas_were_never_busy_does_not_tell_idle_ones() -> None:
+    columns = {"queue_messages": 0, "in": 1, "out": 1}
+    past = painted(spec(QUEUE), [4] * 5, columns, queues={"queue_messages": Rates("in", "out")})
+    assert known(past).idle is None
+
+
+def test_beside_the_length_of_a_queue_the_other_metrics_tell_the_load() -> None:
+    past = painted(spec(CPU, QUEUE), [4] * 3, {"cpu": 20, "queue_messages": [0, 35, 0]})
+    assert known(past).idle == (2 + 0) * MINUTE
 
 
 @pytest.mark.parametrize(

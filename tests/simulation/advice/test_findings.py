@@ -1,5 +1,6 @@
 """Faults: those of the cast are named and nothing else is an error or a warning; what is at the border is not."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.model.rerun import Rerun
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.record import record_of
+from hpad.simulation.backlog import Rates
 
 FAIR = ModelTrust(0.9, Level.FAIR, "")
 ALSO = {
@@ -310,6 +312,24 @@ def test_replicas_that_follow_a_swinging_load_are_no_sawtooth() -> None:
     # Under a load that stays the same counts are a sawtooth.
     values = [5.5 * 60 / count for count in counts]
     assert severe(painted(spec(CPU, high=20), counts, {"cpu": values})) == [HpaFault.FLAPPING]
+
+
+def test_the_length_of_a_queue_does_not_tell_what_load_a_sawtooth_had() -> None:
+    counts, messages = _every(14, [9] * 7, 3), _every(14, [270] * 2, 0)
+    columns = {"queue_messages": messages, "in": 11.0, "out": 11.0}
+    past = painted(spec(QUEUE, low=2, high=20), counts, columns)
+    assert "how many replicas the load needed is not known" in text(past, HpaFault.FLAPPING)
+    past = painted(spec(QUEUE, low=2, high=20), counts, columns, queues={"queue_messages": Rates("in", "out", 2.0)})
+    assert "the mean load then needed 5.5 to 5.5 replicas" in text(past, HpaFault.FLAPPING)
+
+
+def test_an_empty_queue_does_not_make_its_minimum_idle() -> None:
+    columns = {"queue_messages": 0, "in": 11.0, "out": 11.0}
+    past = painted(spec(QUEUE, low=6, high=20), [6] * WEEK, columns)
+    assert severe(past) == []
+    assert severe(dataclasses.replace(past, queues={"queue_messages": Rates("in", "out", 2.0)})) == []
+    idle = dataclasses.replace(past, queues={"queue_messages": Rates("in", "out", 20.0)})
+    assert severe(idle) == [HpaFault.IDLE_MINIMUM]
 
 
 def test_workers_that_are_taken_to_zero_between_jobs_are_no_fault() -> None:

@@ -180,10 +180,10 @@ def _utilization(metric: CompiledMetric, path: str, goal: int, mends: HpaFault) 
 
 
 def _minima(found: Situation) -> Iterator[SettingCandidate]:
-    """Yields lower minima: the least one, and what the load needs half of the time."""
+    """Yields lower minima: the least one, and what the load needs half of the time; none where that is not known."""
     low = compiled_spec(found.model.hpa).min_replicas
     least = 2 if low >= 2 else 1
-    if low <= least or found.facts.at_minimum < _AT_MINIMUM * found.facts.seconds:
+    if low <= least or found.facts.idle is None or found.facts.at_minimum < _AT_MINIMUM * found.facts.seconds:
         return
     usual = math.ceil(median_high(found.model.asked or [0.0]))
     for count in dict.fromkeys((least, max(usual, least))):

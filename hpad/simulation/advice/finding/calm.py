@@ -1,13 +1,13 @@
 """Faults of an HPA that does not come to rest: flapping, and windows that are too short."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from hpad.simulation.advice import rescales
 from hpad.simulation.advice.assessment import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding.case import Case
-from hpad.simulation.advice.words import amount_of_load, often, rounded
+from hpad.simulation.advice.words import UNKNOWN_LOAD, amount_of_load, often, rounded
 from hpad.simulation.history import is_total
 
 TEETH: Final = 8
@@ -59,7 +59,9 @@ def _flapping(case: Case, teeth: int) -> FoundFault:
     length = (tooth.end - tooth.begin).total_seconds()
     text = f"{brief}, the longest sawtooth {tooth.rescales} turns in {rounded(length)}"
     needed = [load for load in _loads(case) if load is not None]
-    if needed:
+    if case.facts.idle is None:
+        text += f"; {UNKNOWN_LOAD}"
+    elif needed:
         text += f"; the mean load then needed {amount_of_load(min(needed))} to {amount_of_load(max(needed))} replicas"
     if _window(case) < _DEFAULT_WINDOW:
         text += f", and the scale-down window is {rounded(_window(case))}"
@@ -91,13 +93,18 @@ def _window(case: Case) -> float:
     return _DEFAULT_WINDOW if window is None else window.total_seconds()
 
 
+def _load(case: Case) -> Sequence[float | None]:
+    """Returns the load in replicas; where only the length of a queue is known, what that asks for."""
+    return case.record.load if case.facts.idle is None else case.record.need
+
+
 def _loads(case: Case) -> list[float | None]:
     """Returns the mean load around each moment of the longest sawtooth, in replicas."""
     tooth, record = case.facts.sawtooth, case.record
     if tooth is None or not record.step:
         return []
     begin, end = tooth.begin.timestamp(), tooth.end.timestamp()
-    inside = [load for at, load in zip(record.begins, record.load, strict=True) if begin <= at <= end]
+    inside = [load for at, load in zip(record.begins, _load(case), strict=True) if begin <= at <= end]
     width = max(1, round(_SMOOTH / record.step))
     parts = [inside[at : at + width] for at in range(max(0, len(inside) - width + 1))]
     means = [[load for load in part if load is not None] for part in parts]
@@ -120,8 +127,7 @@ def _swing(case: Case) -> float | None:
 
 def _moved(case: Case) -> float | None:
     """Returns the median change of the load between a scale-down and the scale-up after it, per change of the count."""
-    record = case.record
-    at = dict(zip(record.begins, record.load, strict=True))
+    at = dict(zip(case.record.begins, _load(case), strict=True))
     moved = [
         (up - down) / (two.after - two.before)
         for one, two in itertools.pairwise(case.legs)

@@ -50,18 +50,18 @@ def idle_minimum(case: Case) -> Iterator[FoundFault]:
     if case.facts.measured < DAY or low <= AVAILABLE:
         return
     idle = time = 0.0
-    moments = zip(record.lengths, record.counts, record.asked, own.at_minimum(record), record.failing, strict=True)
-    for length, count, asked, floor, failing in moments:
-        if floor and asked is not None and not failing:
+    moments = zip(record.lengths, record.counts, record.needed, own.at_minimum(record), record.failing, strict=True)
+    for length, count, needed, floor, failing in moments:
+        if floor and needed is not None and not failing:
             time += length
-            idle += length * max(0, count - max(asked, AVAILABLE))
+            idle += length * max(0, count - max(needed, AVAILABLE))
     share = idle / case.facts.replica_seconds if case.facts.replica_seconds else 0.0
     if share < IDLE or idle < IDLE_REPLICAS * time:
         return
-    asked_most = _quantile([count for count in record.asked if count is not None], 0.99)
+    most = _quantile([count for count in record.needed if count is not None], 0.99)
     brief = f"the minimum of {low} keeps {percent(share)} of the replica-hours idle"
     text = f"{brief}: at the minimum for {percent(case.share(time))} of the time, where the load needed"
-    text += f" {amount_of_load(_usual(case))} replicas on average; 99 % of the time {asked_most} would do"
+    text += f" {amount_of_load(_usual(case))} replicas on average; 99 % of the time {most} would do"
     yield FoundFault(HpaFault.IDLE_MINIMUM, Severity.WARNING, text, brief)
 
 
@@ -69,7 +69,7 @@ def _usual(case: Case) -> float:
     """Returns the mean load at the minimum, in replicas."""
     record = case.record
     loads = [
-        load for load, floor in zip(record.load, own.at_minimum(record), strict=True) if floor and load is not None
+        load for load, floor in zip(record.need, own.at_minimum(record), strict=True) if floor and load is not None
     ]
     return sum(loads) / len(loads) if loads else 0.0
 

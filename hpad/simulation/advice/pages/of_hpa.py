@@ -142,7 +142,9 @@ def _known(each: Assessment, price: float | None) -> Iterator[tuple[str, str]]:
         yield "asked for", f"{facts.peak:,} at most by its metrics"
     if facts.idle:
         share = words.share(facts.idle, facts.replica_seconds)
-        yield "idle", f"{words.hours(facts.idle, price)} ({share}) above what its metrics asked for"
+        yield "idle", f"{words.hours(facts.idle, price)} ({share}) above what the load needed"
+    elif facts.idle is None and facts.peak is not None:
+        yield "idle", words.UNKNOWN_LOAD
     if facts.sawtooth is not None:
         yield "sawtooth", _sawtooth(facts.sawtooth)
     for reason, seconds in facts.failing.items():
