@@ -1,8 +1,8 @@
 """Reads JSON-like values into structs with strict decoding, and reports every error at once with advice.
 
 The errors are unknown fields, with the most similar known one, and values of the wrong type, each with its path. As in
-Go, null equals a missing field, and in a map an empty text. Beyond the API server, a label selector may be text, and an
-integer may be `3.0`.
+Go, null equals a missing field, and in a list or map an empty object or text. Beyond the API server, a label selector
+may be text, and an integer may be `3.0`.
 """
 
 import functools
@@ -111,7 +111,8 @@ class StrictReader:
     def _list(self, value: Any, kind: Any, path: str) -> Any:
         if not isinstance(value, list | tuple):
             return self._wrong(path, value, "must be a list")
-        entries = (self.read({} if entry is None else entry, kind, f"{path}[{i}]") for i, entry in enumerate(value))
+        zero: Any = "" if kind is str else {}
+        entries = (self.read(zero if entry is None else entry, kind, f"{path}[{i}]") for i, entry in enumerate(value))
         return [entry for entry in entries if entry is not None]
 
     def _map(self, value: Any, path: str) -> Any:

@@ -50,9 +50,9 @@ Kubernetes objects are skipped.
 A value with REPLACE-ME, which hpad convert writes where it knows no value, is an error. An annotation of autoscaling/v1
 that cannot be read is a warning: Kubernetes and hpad ignore it. So is hpad.io/scale-down-order on a StatefulSet, where
 it has no effect, an annotation that needs another one or minReplicas 0, a field of the spec that Kubernetes up to 1.37
-drops, a selector of a metric that no label can match, a query of an Autoscaler that none of its metrics names, a second
-object of a name in a file or folder, and a package that a source needs and this installation lacks: the one that runs
-hpad may have it.
+drops, a selector of a metric that no label can match, a query of an Autoscaler that none of its metrics names, a number
+with a fraction in an Autoscaler, which an API server takes as text only, a second object of a name in a file or folder,
+and a package that a source needs and this installation lacks: the one that runs hpad may have it.
 The exit status is 1 if there is an error; warnings do not change it. Last lines name HPAs with an External metric and
 no spec.behavior, whose replicas go on doubling on an empty queue, and budgets of replicas that the minima of the HPAs
 exceed.
@@ -218,7 +218,9 @@ def _warnings(hpa: v2.HorizontalPodAutoscaler, value: dict[str, Any], given: _Gi
     yield from _unread_queries(hpa)
     if hpa.kind != v2.AUTOSCALER:
         yield from missing_fields(hpa.spec)
-    elif hpa.spec.min_replicas == 0 and not given.scale_to_zero:
+        return
+    yield from _fractions(value)
+    if hpa.spec.min_replicas == 0 and not given.scale_to_zero:
         detail = "counts as 1 unless hpad's configuration sets the feature gate HPAScaleToZero"
         yield invalid("spec.minReplicas", 0, detail)
 
@@ -343,6 +345,14 @@ def _unread_queries(hpa: v2.HorizontalPodAutoscaler) -> Iterator[Problem]:
             yield Problem(f"spec.queries[{index}].name", text)
 
 
+def _fractions(value: dict[str, Any]) -> Iterator[Problem]:
+    """Warnings about quantities of an Autoscaler with a fraction. A schema knows integers and text (IntOrString)."""
+    fields = {name: each for name, each in (value.get("spec") or {}).items() if name != "queries"}
+    for place, leaf in _leaves(fields, ("spec",)):
+        if isinstance(leaf, float) and not leaf.is_integer():
+            yield invalid(path_of(place), leaf, f'an API server takes it as text only: write "{leaf}"')
+
+
 def _never(selector: LabelSelector) -> str:
     """Returns why no label can match the selector, "" if one can."""
     try:
@@ -365,17 +375,22 @@ def _lacks_behavior(defaulted: dict[str, Any] | None) -> bool:
     return "behavior" not in spec and any(metric["type"] == "External" for metric in spec.get("metrics", ()))
 
 
-def _placeholders(value: Any, place: Place = ()) -> Iterator[Place]:
+def _placeholders(value: Any) -> Iterator[Place]:
     """Yields the places of texts with the placeholder that `hpad convert` writes."""
+    return (place for place, leaf in _leaves(value) if isinstance(leaf, str) and PLACEHOLDER in leaf)
+
+
+def _leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """Yields what a value holds beside objects and lists, with its place."""
     match value:
-        case str() if PLACEHOLDER in value:
-            yield place
         case dict():
             for key, entry in value.items():
-                yield from _placeholders(entry, (*place, str(key)))
+                yield from _leaves(entry, (*place, str(key)))
         case list():
             for index, entry in enumerate(value):
-                yield from _placeholders(entry, (*place, index))
+                yield from _leaves(entry, (*place, index))
+        case _:
+            yield place, value
 
 
 def _unset(place: Place) -> Problem:

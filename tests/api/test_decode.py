@@ -219,6 +219,15 @@ def test_null_counts_as_absent() -> None:
     assert read.spec.behavior == v2.HorizontalPodAutoscalerBehavior()
 
 
+def test_null_in_a_list_of_texts_is_an_empty_text() -> None:
+    selector = {"matchExpressions": [{"key": "k", "operator": "In", "values": [None, "x"]}]}
+    metric = {"metric": {"name": "depth", "selector": selector}, "target": {"type": "Value", "value": 1}}
+    [read] = decoded(document(metrics=[{"type": "External", "external": metric}])).spec.metrics
+    assert read.external is not None
+    assert read.external.metric.selector is not None
+    assert read.external.metric.selector.match_expressions[0].values == ("", "x")
+
+
 def test_null_in_a_map_is_an_empty_text() -> None:
     assert decoded(document(metadata={"name": "web", "labels": {"a": None}})).metadata.labels == {"a": ""}
 

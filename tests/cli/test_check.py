@@ -315,6 +315,30 @@ spec:
 
 
 @pytest.mark.parametrize(
+    ("kind", "warned"),
+    [("autoscaling/v2\nkind: HorizontalPodAutoscaler", []), ("hpad.io/v1\nkind: Autoscaler", [6, 9])],
+)
+def test_a_fraction_in_an_autoscaler_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, warned: list[int]
+) -> None:
+    """An HPA takes `tolerance: 0.05`; the schema of a custom kind allows integers and text for a quantity."""
+    path = tmp_path / "scaled.yaml"
+    path.write_text(f"""apiVersion: {kind}
+metadata: {{name: web}}
+spec:
+  scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: web}}
+  behavior: {{scaleUp: {{tolerance: 0.05}}, scaleDown: {{tolerance: "0.05"}}}}
+  maxReplicas: 3
+  metrics:
+  - {{type: External, external: {{metric: {{name: depth}}, target: {{type: Value, value: 1.5}}}}}}
+  - {{type: External, external: {{metric: {{name: calls}}, target: {{type: Value, value: 2}}}}}}
+""")
+    assert main(["check", "-o", "json", str(path)]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    assert [each["line"] for each in json.loads(line)["warnings"]] == warned
+
+
+@pytest.mark.parametrize(
     ("behavior", "metric", "named"),
     [
         ("", "External", True),
