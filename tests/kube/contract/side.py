@@ -152,7 +152,7 @@ class Side:
             rest = {key: value for key, value in event.items() if key not in ("metadata", "count", *_TIMES)}
             rest["involvedObject"] = {key: about[key] for key in sorted(about.keys() - _IDENTITY)}
             rest["message"] = _ADDED.sub("", event["message"])
-            if not _TIMEOUT_TEXT.search(event["message"]) and not _HALFWAY.search(event["message"]):
+            if not _TIMEOUT_TEXT.search(rest["message"]) and not _HALFWAY.search(rest["message"]):
                 found.setdefault(about["name"], set()).add(json.dumps(_settled(rest), sort_keys=True))
         return found
 
