@@ -9,10 +9,21 @@ from hpad.engine.render.text import BAD, BLANK, GOOD, QUIET, STRONG, WARN, Line,
 from hpad.simulation.advice import summary
 from hpad.simulation.advice.assessment import Advice, Assessment, Facts, Level, SettingChange, Severity
 from hpad.simulation.advice.summary import FleetAdvice
-from hpad.simulation.advice.words import days, figures, hours, hours_only, money, often, rounded, share, written
+from hpad.simulation.advice.words import (
+    days,
+    figures,
+    hours,
+    hours_only,
+    money,
+    often,
+    reason_of,
+    rounded,
+    share,
+    written,
+)
 
 _SEVERITIES: Final = {Severity.ERROR: BAD, Severity.WARNING: WARN, Severity.NOTE: QUIET}
-_TRUST: Final = {Level.GOOD: GOOD, Level.FAIR: WARN, Level.POOR: BAD}
+_TRUST: Final = {Level.GOOD: GOOD, Level.FAIR: WARN, Level.POOR: BAD, Level.UNKNOWN: QUIET}
 _INDENT: Final = 2
 _WIDTH: Final = 9
 _LONGEST_NAME: Final = 26
@@ -146,7 +157,7 @@ def past(facts: Facts, price: float | None) -> Iterator[str]:
         yield f"{share(facts.idle, facts.replica_seconds)} of the replica-hours above what the load needed"
     for reason, seconds in facts.failing.items():
         if seconds:
-            yield f"failing for {rounded(seconds)} ({reason})"
+            yield f"failing for {rounded(seconds)} ({reason_of(reason)})"
 
 
 def _advice(advice: Advice, verdict: str, price: float | None) -> Iterator[Line]:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hpad.engine.words import percent, replicas
+from hpad.engine.words import names, percent, replicas
 from hpad.simulation.advice.assessment import (
     AdviceOptions,
     Assessment,
@@ -11,7 +11,6 @@ from hpad.simulation.advice.assessment import (
     Facts,
     FoundFault,
     HpaFault,
-    Level,
     ModelTrust,
     Severity,
 )
@@ -38,7 +37,6 @@ _WASTE: Final = frozenset({HpaFault.IDLE_MINIMUM, HpaFault.GOAL_LOW, HpaFault.WI
 
 _NOT_MENDED: Final = {
     HpaFault.PAUSED: "no other setting matters while it is paused",
-    HpaFault.REQUESTS_MISSING: "no setting of an HPA gives a container its request",
     HpaFault.METRIC_FAILING: "no setting of an HPA makes a metric readable",
     HpaFault.NOT_SCALING: "nothing in its spec keeps it from scaling",
     HpaFault.GOAL_BELOW_ONE_POD: "no count of replicas brings a pod below this goal, and its past shows no better goal",
@@ -64,18 +62,23 @@ def assess(past: HpaPast, options: AdviceOptions) -> Assessment:
         findings=found,
         trust=trusted,
         advice=None if chosen is None else chosen.advice,
-        unadvised="" if isinstance(made, Choice) else unadvised(found, made),
+        unadvised="" if isinstance(made, Choice) else unadvised(known, found, made),
         verdict=verdict(known, found, chosen, trusted),
         readings=past.readings,
         notes=() if model is None else model.notes,
         samples=past.samples,
-        chart=chart_of(past, () if now is None else now.curve, () if chosen is None else chosen.rerun.curve),
+        chart=chart_of(
+            past, () if now is None or not trusted.suffices else now.curve, () if chosen is None else chosen.rerun.curve
+        ),
     )
 
 
-def unadvised(findings: tuple[FoundFault, ...], reason: str) -> str:
+def unadvised(facts: Facts, findings: tuple[FoundFault, ...], reason: str) -> str:
     """Returns why an HPA with a fault has no advice, "" without a fault. `reason` is what the choice came to."""
     worst = _worst(findings)
+    if worst is not None and worst.fault is HpaFault.REQUESTS_MISSING:
+        lacking = names(sorted({name for each in facts.unrequested.values() for name in each}))
+        return f"give {lacking} the request, or use a ContainerResource metric of a container that has one"
     return "" if worst is None else _NOT_MENDED.get(worst.fault, reason)
 
 
@@ -138,7 +141,7 @@ def _calm(facts: Facts, findings: tuple[FoundFault, ...], trust: ModelTrust) -> 
         f"above goal {share(facts.above_goal, facts.seconds)} of the time" if facts.above_goal else "never above goal"
     )
     parts = [begin, above, _rescales(facts)]
-    if trust.level is not Level.POOR and not findings:
+    if trust.suffices and not findings:
         parts.append("no better settings found")
     while len(line := ", ".join(parts)) > LONGEST:
         parts.pop()

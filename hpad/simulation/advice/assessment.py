@@ -167,6 +167,8 @@ class Level(enum.StrEnum):
     """Advice is given, with a warning."""
     POOR = "poor"
     """No advice, only facts."""
+    UNKNOWN = "unknown"
+    """There is too little to judge the model by: the same."""
 
 
 class ModelTrust(msgspec.Struct, frozen=True):
@@ -179,6 +181,11 @@ class ModelTrust(msgspec.Struct, frozen=True):
     agreement: float | None
     level: Level
     text: str
+
+    @property
+    def suffices(self) -> bool:
+        """Whether advice is given."""
+        return self.level in (Level.GOOD, Level.FAIR)
 
 
 class SettingChange(msgspec.Struct, frozen=True):

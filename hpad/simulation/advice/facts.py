@@ -51,7 +51,7 @@ def facts_of(past: HpaPast, record: PastRecord) -> Facts:
         peak=max(asked, default=None),
         measured=record.time([each is not None for each in record.asked]),
         starved=record.time(starved(record)) if told else None,
-        held_back=record.time(held_back(record)) if told else None,
+        held_back=record.time(with_reaction(record, held_back(record))) if told else None,
         unread=record.time(record.failing),
         regretted=rescales.regretted(legs),
         exceeded=tuple(_exceeded(past, record)),
@@ -82,7 +82,7 @@ def held_back(record: PastRecord) -> list[bool]:
 
     A moment with a gap or a failing metric within that time is not counted: the metrics were not seen then.
     """
-    steps = max(1, round(REACTION.total_seconds() / record.step)) if record.step else 1
+    steps = _steps(record)
     lacking = [
         asked is not None and asked > count and not failing and (high is None or count < high)
         for asked, count, high, failing in zip(record.asked, record.counts, record.highest, record.failing, strict=True)
@@ -95,6 +95,16 @@ def held_back(record: PastRecord) -> list[bool]:
             lacking[at] and record.counts[at] < asked and record.begins[at] < ends[at - 1] for at in later
         )
     return held
+
+
+def with_reaction(record: PastRecord, held: Sequence[bool]) -> list[bool]:
+    """Returns the whole time in which replicas were held back, given the moments of `held_back`."""
+    steps = _steps(record)
+    return [any(held[max(0, index - steps) : index + 1]) for index in range(len(held))]
+
+
+def _steps(record: PastRecord) -> int:
+    return max(1, round(REACTION.total_seconds() / record.step)) if record.step else 1
 
 
 def _idle(record: PastRecord) -> float | None:

@@ -77,15 +77,20 @@ class PastRecord:
         return sum(itertools.compress(self.lengths, moments), 0.0)
 
     def longest(self, moments: Sequence[bool | None]) -> float:
-        """Returns the longest duration without a break; what is not known is a break."""
-        best = length = end = 0.0
+        """Returns the longest duration without a break."""
+        begin, end = self.longest_span(moments)
+        return end - begin
+
+    def longest_span(self, moments: Sequence[bool | None]) -> tuple[float, float]:
+        """Returns begin and end of the longest time without a break; what is not known is a break."""
+        best, start, end = (0.0, 0.0), 0.0, -math.inf
         for begin, seconds, each in zip(self.begins, self.lengths, moments, strict=True):
-            if not each:
-                length = 0.0
-                continue
-            length = seconds + (length if begin - end < INSTANT else 0.0)
-            end = begin + seconds
-            best = max(best, length)
+            if each:
+                start = start if begin - end < INSTANT else begin
+                end = begin + seconds
+                best = max(best, (start, end), key=lambda span: span[1] - span[0])
+            else:
+                end = -math.inf
         return best
 
 

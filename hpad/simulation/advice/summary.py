@@ -10,6 +10,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.simulation.advice import words
 from hpad.simulation.advice.assessment import Assessment, NotAssessed, Severity
+from hpad.simulation.history import DAY
 
 _ORDER: Final = (*Severity, None)
 
@@ -17,13 +18,16 @@ _ORDER: Final = (*Severity, None)
 class FleetSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The sums over all HPAs. Replica-seconds are of the time that was read.
 
-    `severities`: HPAs by their most severe fault. `saved` and `added`: what the advices save, and what those that cost
-    more add: the share that the model gives of the recorded replica-seconds.
+    `severities`: HPAs by their most severe fault. `judged`: HPAs on which advice could be given. `short`: less than a
+    day is known of each. `saved` and `added`: what the advices save, and what those that cost more add: the share that
+    the model gives of the recorded replica-seconds.
     """
 
     hpas: int
     severities: dict[Severity, int]
     advised: int
+    judged: int
+    short: bool
     replica_seconds: float
     saved: float
     added: float
@@ -44,8 +48,11 @@ def saved(assessment: Assessment) -> float:
 
 
 def ranked(assessments: Iterable[Assessment]) -> list[Assessment]:
-    """Sorts by severity, then by what could be saved, then by name."""
-    return sorted(assessments, key=lambda each: (_ORDER.index(severity(each)), -saved(each), each.key))
+    """Sorts by severity, then by risk in whole percent, then by what could be saved, then by name."""
+    return sorted(
+        assessments,
+        key=lambda each: (_ORDER.index(severity(each)), -round(risk(each), 2), -saved(each), each.key),
+    )
 
 
 def risk(assessment: Assessment) -> float:
@@ -73,6 +80,8 @@ def summed(assessments: Sequence[Assessment]) -> FleetSummary:
     return FleetSummary(
         hpas=len(assessments),
         severities={each: severities.count(each) for each in Severity if each in severities},
+        judged=sum(each.trust.suffices and each.facts.seconds >= DAY for each in assessments),
+        short=all(each.facts.seconds < DAY for each in assessments),
         advised=sum(each.advice is not None for each in assessments),
         replica_seconds=sum(each.facts.replica_seconds for each in assessments),
         saved=sum(amount for amount in amounts if amount > 0),
@@ -90,12 +99,19 @@ def counted_hpas(count: int) -> str:
     return f"{count:,} HPA{'' if count == 1 else 's'}"
 
 
+def unknown_savings(found: FleetSummary) -> str:
+    """Returns why nothing is known of savings, where no HPA could be judged."""
+    return "advice needs a day of data" if found.short else "the model is trusted for no HPA"
+
+
 def sums_of(found: FleetSummary, price: float | None) -> Iterator[str]:
     """Yields clauses: the replica-hours, with what they cost if the price is known, and how the advice changes them."""
     yield words.hours(found.replica_seconds, price)
     if found.saved:
         share = words.share(found.saved, found.replica_seconds)
         yield f"advice saves {words.hours(found.saved, price, 'worth')} ({share})"
+    if found.hpas and not found.judged:
+        yield f"savings are not known: {unknown_savings(found)}"
     if found.added:
         yield f"advice against overload adds {words.hours(found.added, price)}"
 
@@ -114,7 +130,7 @@ class FleetAdvice(NamedTuple):
 
     @property
     def notable(self) -> list[Assessment]:
-        """The HPAs with a fault or an advice, the most severe fault first, then what saves the most."""
+        """The HPAs with a fault or an advice, as `ranked`."""
         return ranked(each for each in self.assessments if each.findings or each.advice is not None)
 
     @property

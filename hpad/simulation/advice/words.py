@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from hpad.engine.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
 from hpad.engine.words import percent, span
 from hpad.simulation.advice.assessment import Figures
 from hpad.simulation.history import DAY
@@ -13,6 +14,7 @@ UNKNOWN_LOAD: Final = (
 )
 _SOME: Final = 600.0
 """Seconds from which on a duration has no seconds."""
+_NOT_KNOWN: Final = frozenset({SCALING_ACTIVE, ABLE_TO_SCALE})
 _SOME_DAYS: Final = 1.97
 """Two days, less what a reading lacks at its end."""
 
@@ -75,6 +77,11 @@ def days(seconds: float) -> str:
     """Returns a time: "5 days", or hours below two days."""
     count = seconds / DAY
     return f"{count:.0f} days" if count >= _SOME_DAYS else rounded(seconds)
+
+
+def reason_of(failure: str) -> str:
+    """Returns the reason of a failure (HpaPast.failing); the condition that was then false is none."""
+    return "reason not known" if failure in _NOT_KNOWN else failure
 
 
 def written(value: Any) -> str:

@@ -94,8 +94,11 @@ def test_an_hpa_without_a_fault_needs_no_reason(make: Callable[[], HpaPast]) -> 
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (requests_missing_in_a_sidecar, "no setting of an HPA gives a container its request"),
-        (queue_slow_by_its_age, "its past does not show what other settings would do (trust: poor)"),
+        (
+            requests_missing_in_a_sidecar,
+            "give proxy the request, or use a ContainerResource metric of a container that has one",
+        ),
+        (queue_slow_by_its_age, "its past does not show what other settings would do (see trust)"),
         (
             window_short_between_jobs,
             "4 changes were tried, and the best would not serve better: scale-down window 30 -> 600 s: "

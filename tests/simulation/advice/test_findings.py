@@ -164,6 +164,24 @@ def test_a_short_past_has_a_shorter_failure(minutes: int, failed: int, named: bo
     assert (severe(past) == [HpaFault.METRIC_FAILING]) == named
 
 
+def test_a_failure_that_is_over_says_when_it_was_and_that_it_works_again() -> None:
+    failing = {"ScalingActive": [float(index < 5 or 30 <= index < 50) for index in range(240)]}
+    assert text(painted(spec(CPU), [3] * 240, {"cpu": 55}, failing=failing), HpaFault.METRIC_FAILING) == (
+        "could not read its metric for 25m, 10 % of the time, without a break for 20m from 2026-01-05 00:30Z to "
+        "2026-01-05 00:50Z, and works again at the end (reason not known): it did not scale meanwhile"
+    )
+
+
+def test_scale_ups_are_held_back_from_the_moment_they_are_asked_for() -> None:
+    # Each hour a pod a minute is added to the 4 for ten minutes; 14 are asked for at once.
+    rules = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}}
+    counts = [min(14.0, 4 + index % 60) for index in range(240)]
+    past = painted(spec(CPU, high=20, behavior=rules), counts, {"cpu": [14 * 60 / count for count in counts]})
+    assert text(past, HpaFault.POLICY_SLOW).startswith(
+        "the scale-up policies (1 pod in 60 s) held scale-ups back for 36m, longest 9m, with cpu at"
+    )
+
+
 def test_missing_requests_explain_failing_metrics_but_not_those_of_others() -> None:
     failing: dict[str, Any] = {"FailedGetResourceMetric": 1}
     past = painted(spec(CPU), [3] * WEEK, failing=failing, unrequested={"cpu": ("app",)})
@@ -261,7 +279,7 @@ def test_nothing_is_said_of_scaling_while_a_fallback_may_decide() -> None:
     hpa, failing = spec(QUEUE), {"failing": {"ScalingActive": 1.0}}
     assert text(painted(hpa, [2] * WEEK, **failing), HpaFault.METRIC_FAILING).endswith("did not scale meanwhile")
     replaced = painted(annotated(hpa, fallback="replicas:5"), [2] * WEEK, **failing)
-    assert text(replaced, HpaFault.METRIC_FAILING).endswith(", and still at the end (ScalingActive)")
+    assert text(replaced, HpaFault.METRIC_FAILING).endswith(", and still fails at the end (reason not known)")
 
 
 def test_a_maximum_of_a_schedule_is_no_former_one() -> None:

@@ -42,7 +42,7 @@ def test_an_hpa_that_stands_although_its_metrics_ask_for_more_does_not_do_its_jo
     stands = painted(spec(CPU, high=10), [2.0] * 2880, {"cpu": 200.0})
     (fault,) = said(stands).findings
     assert fault.severity is Severity.ERROR
-    assert fault.brief == "did not grow for 47h56m although its metrics asked for up to 7"
+    assert fault.brief == "did not grow for 47h59m although its metrics asked for up to 7"
     assert "with cpu at 200 %, goal 60 %, and 10 are allowed" in fault.text
     calm = painted(spec(CPU, high=10), [2.0] * 2880, {"cpu": 60.0})
     assert severe(calm) == []

@@ -29,6 +29,22 @@ def test_errors_come_first_then_what_saves_most() -> None:
     assert (found.saved, found.added) == (pytest.approx(8 * HOUR), pytest.approx(2 * HOUR))
 
 
+def test_of_equal_severity_the_one_above_its_goal_for_longest_comes_first() -> None:
+    warning = [(HpaFault.FLAPPING, Severity.WARNING)]
+    fleet = [
+        assessment("a", faults=warning),
+        assessment("c", faults=warning, above_goal=9 * HOUR),
+        assessment("b", faults=warning, above_goal=9 * HOUR),
+        assessment("d", faults=warning, above_goal=20 * HOUR),
+    ]
+    assert [each.key.name for each in summary.ranked(fleet)] == ["d", "b", "c", "a"]
+
+
+def test_savings_are_not_known_where_no_hpa_could_be_judged() -> None:
+    fleet = [assessment("web", seconds=HOUR)]
+    assert [*summary.sums_of(summary.summed(fleet), None)][1] == "savings are not known: advice needs a day of data"
+
+
 def test_the_longest_time_above_its_goal_is_the_greatest_risk() -> None:
     error = [(HpaFault.AT_MAXIMUM, Severity.ERROR)]
     fleet = [

@@ -48,7 +48,7 @@ def said(past: HpaPast) -> Assessment:
 @pytest.mark.parametrize("metrics", [(CPU,), (BACKLOG,), (CPU, BACKLOG)])
 def test_replicas_alone_give_facts_and_no_model(metrics: Sequence[dict[str, object]]) -> None:
     found = said(unread(spec(*metrics), TEETH))
-    assert found.trust.level is Level.POOR
+    assert found.trust.level is Level.UNKNOWN
     assert "no metric has values" in found.trust.text
     assert found.advice is None
     assert (found.facts.above_goal, found.facts.idle, found.facts.peak) == (None, None, None)
@@ -95,7 +95,7 @@ def test_time_at_the_maximum_is_said_with_what_is_not_known() -> None:
 def test_hardly_anything_is_known(replicas: Sequence[float | None]) -> None:
     found = said(unread(spec(CPU), replicas))
     assert found.advice is None
-    assert found.trust.level is Level.POOR
+    assert found.trust.level is Level.UNKNOWN
     assert found.facts.above_goal is None
     assert found.findings == ()
 

@@ -18,7 +18,6 @@ from hpad.simulation.advice.assessment import (
     Figures,
     FoundFault,
     HpaFault,
-    Level,
     ModelTrust,
     Severity,
 )
@@ -31,7 +30,7 @@ from hpad.simulation.advice.model.rerun import Rerun, rerun
 from hpad.simulation.advice.words import per_day, share
 from hpad.simulation.history import DAY
 
-UNTRUSTED: Final = "its past does not show what other settings would do (trust: poor)"
+UNTRUSTED: Final = "its past does not show what other settings would do (see trust)"
 _TRIES: Final = 3
 """Candidates that are checked on the last days before there is no advice."""
 _PAIRS: Final = 2
@@ -54,10 +53,10 @@ def choose(
     model: LoadModel, facts: Facts, findings: tuple[FoundFault, ...], now: Rerun, trust: ModelTrust
 ) -> Choice | str:
     """Returns the best candidate, or why none is advised: what the one lacks that came nearest to it."""
-    if trust.level is Level.POOR:
-        return UNTRUSTED
     if facts.seconds < DAY:
-        return "less than a day is known"
+        return "less than a day is known; run it again when there is one"
+    if not trust.suffices:
+        return UNTRUSTED
     found = Situation.of(model, facts, findings, now)
     singles = [run for each in candidates(found) if (run := _try(found, each)) is not None]
     if not singles:

@@ -10,7 +10,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.engine.spec import CompiledMetric, compiled_spec
 from hpad.engine.words import names, percent
-from hpad.simulation.advice.assessment import AdviceOptions, Figures, Level, ModelTrust
+from hpad.simulation.advice.assessment import AdviceOptions, Figures, ModelTrust
 from hpad.simulation.advice.model import trust
 from hpad.simulation.advice.model.load_model import LoadModel
 from hpad.simulation.advice.model.rerun import Rerun, rerun
@@ -59,7 +59,7 @@ def compared(found: ChangedPast, options: AdviceOptions) -> Compared:
     model = LoadModel.of(past, options)
     now = None if model is None else rerun(past.hpa, model)
     trusted = trust.judged(past, now)
-    if model is None or now is None or trusted.level is Level.POOR:
+    if model is None or now is None or not trusted.suffices:
         return unknown(past.hpa.key, trusted.text, trusted)
     try:
         fitting = _fitting(past.hpa, changed)

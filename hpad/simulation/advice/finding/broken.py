@@ -1,6 +1,7 @@
 """Faults that keep an HPA from scaling at all: requests missing, metrics failing, equal bounds, goals below one pod."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Final
 
 from hpad.engine.annotations import PLAIN
@@ -13,7 +14,7 @@ from hpad.simulation.advice.finding import shortage
 from hpad.simulation.advice.finding.case import Case, amount
 from hpad.simulation.advice.finding.shortage import FAR_ABOVE
 from hpad.simulation.advice.record import SCALING_ACTIVE
-from hpad.simulation.advice.words import rounded
+from hpad.simulation.advice.words import reason_of, rounded
 
 MINUTE: Final = 60.0
 FAILED: Final = 30 * MINUTE
@@ -75,11 +76,17 @@ def metric_failing(case: Case) -> Iterator[FoundFault]:
     severity = Severity.ERROR if often >= FAILED_MOSTLY or lasting else Severity.WARNING
     what = "its target" if reason in _OF_TARGET else "all its metrics" if several else "its metric"
     brief = f"could not read {what} for {rounded(facts.unread)}, {percent(often)} of the time"
-    longest = record.longest(record.failing)
-    text = f"{brief}, {rounded(longest)} without a break{', and still at the end' if lasting else ''} ({reason})"
+    begin, end = record.longest_span(record.failing)
+    times = f"{rounded(end - begin)} from {_time(begin)} to {_time(end)}"
+    now = "still fails at the end" if lasting else "works again at the end"
+    text = f"{brief}, without a break for {times}, and {now} ({reason_of(reason)})"
     if not is_replaced(case.past.hpa):
         text += f": it did not scale{' down' if several else ''} meanwhile"
     yield FoundFault(HpaFault.METRIC_FAILING, severity, text, brief)
+
+
+def _time(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%MZ}"
 
 
 def values_missing(case: Case) -> Iterator[FoundFault]:
@@ -124,10 +131,12 @@ def not_scaling(case: Case) -> Iterator[FoundFault]:
     longest, reading = record.longest(held), case.leading(held)
     if longest < STUCK or reading is None or reading.ratio < FAR_ABOVE or any(shortage.too_slow(case)):
         return
-    asked, seconds = case.asked(held) or 0, rounded(record.time(held))
+    whole = facts.with_reaction(record, held)
+    asked, seconds = case.asked(held) or 0, rounded(record.time(whole))
     brief = f"did not grow for {seconds} although its metrics asked for up to {asked}"
-    text = f"{brief}, {rounded(longest)} at a time, with {case.values(held)}, and {case.spec.max_replicas} are allowed:"
-    text += " nothing in its spec holds it; its conditions and events may tell, or another client sets the count"
+    text = f"{brief}, longest {rounded(record.longest(whole))}, with {case.values(held)},"
+    text += f" and {case.spec.max_replicas} are allowed: nothing in its spec holds it; its conditions and events may"
+    text += " tell, or another client sets the count"
     yield FoundFault(HpaFault.NOT_SCALING, Severity.ERROR, text, brief)
 
 

@@ -96,7 +96,7 @@ def too_slow(case: Case) -> Iterator[FoundFault]:
     """Yields that the count stays below what the metrics ask for: by a policy or window, or for a queue."""
     record = case.record
     held = own.held_back(record)
-    seconds, longest = record.time(held), record.longest(held)
+    seconds, whole = record.time(held), own.with_reaction(record, held)
     if seconds < max(LEAST, min(HELD * case.facts.seconds, LONG)):
         return
     queue = sum(not of_pods for of_pods in case.of_pods(held)) * 2 > sum(held)
@@ -107,12 +107,12 @@ def too_slow(case: Case) -> Iterator[FoundFault]:
     rule = _restraint(case, held)
     what = f"with {case.values(held)}: the metrics asked for up to {asked}, {case.spec.max_replicas} are allowed"
     if rule:
-        brief = f"{rule} held scale-ups back for {rounded(seconds)}"
-        text = f"{brief}, {rounded(longest)} at a time, {what}"
+        brief = f"{rule} held scale-ups back for {rounded(record.time(whole))}"
+        text = f"{brief}, longest {rounded(record.longest(whole))}, {what}"
         yield FoundFault(HpaFault.POLICY_SLOW, severity, text, brief)
     if queue:
-        brief = f"the queue stayed above its goal for {rounded(seconds)} below the maximum"
-        text = f"{brief}, {rounded(longest)} at a time, {what}"
+        brief = f"the queue stayed above its goal for {rounded(record.time(whole))} below the maximum"
+        text = f"{brief}, longest {rounded(record.longest(whole))}, {what}"
         # A policy is the cause, and the queue is what it does.
         yield FoundFault(HpaFault.QUEUE_SLOW, Severity.NOTE if rule else severity, text, brief)
 

@@ -9,7 +9,7 @@ from hpad.api.hpa import SCALE_DOWN, SCALE_UP
 from hpad.engine.spec import UTILIZATION
 from hpad.engine.words import percent
 from hpad.simulation.advice import facts as own
-from hpad.simulation.advice.assessment import FoundFault, HpaFault, Level, Severity
+from hpad.simulation.advice.assessment import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.model.leap import DOWN_POLICIES, DOWN_WINDOW, UP_POLICIES, UP_WINDOW
 from hpad.simulation.advice.words import amount_of_load, days, hours_only, rounded
@@ -156,7 +156,7 @@ def _course(case: Case, window: float) -> _Course:
 
 def _never_acted(case: Case) -> Iterator[FoundFault]:
     """Yields as a note the windows and policies of the spec that changed nothing, by the model."""
-    if case.now is None or case.trust.level is Level.POOR or case.facts.measured < DAY:
+    if case.now is None or not case.trust.suffices or case.facts.measured < DAY:
         return
     idle = [path for path in _settings(case) if not case.now.held.get(path)]
     if idle:

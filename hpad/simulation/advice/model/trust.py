@@ -58,14 +58,14 @@ class CurveComparison(NamedTuple):
 def judged(past: HpaPast, now: Rerun | None) -> ModelTrust:
     """Returns how well the spec of now gives the recorded curve. `now` is its run; None: there is no load to run it."""
     if past.is_paused:
-        return ModelTrust(None, Level.POOR, "it is paused: its replica curve says nothing about its settings")
+        return ModelTrust(None, Level.UNKNOWN, "it is paused: its replica curve says nothing about its settings")
     if now is None:
-        return ModelTrust(None, Level.POOR, "no metric has values, so there is no load to try other settings on")
+        return ModelTrust(None, Level.UNKNOWN, "no metric has values, so there is no load to try other settings on")
     found = compared(past, now)
     if found.seconds < _LEAST or found.agreement is None:
         known = days(found.seconds)
         text = f"{known} with replica counts and readable metrics are too short to judge the model"
-        return ModelTrust(found.agreement, Level.POOR, f"{text}, which takes {days(_LEAST)}")
+        return ModelTrust(found.agreement, Level.UNKNOWN, f"{text}, which takes {days(_LEAST)}; the facts are exact")
     return _judged(found, found.agreement)
 
 

@@ -43,7 +43,7 @@ def mark(kind: Severity) -> str:
     return f'<i class="sign {kind}"></i>'
 
 
-_TRUST = {Level.GOOD: FINE, Level.FAIR: "warning", Level.POOR: "error"}
+_TRUST = {Level.GOOD: FINE, Level.FAIR: "warning", Level.POOR: "error", Level.UNKNOWN: "soft"}
 
 
 def block(each: Assessment, price: float | None) -> Iterator[str]:
@@ -149,7 +149,7 @@ def _known(each: Assessment, price: float | None) -> Iterator[tuple[str, str]]:
         yield "sawtooth", _sawtooth(facts.sawtooth)
     for reason, seconds in facts.failing.items():
         if seconds:
-            yield "not readable", f"{reason} {_time(seconds, facts.seconds)}"
+            yield "not readable", f"{_time(seconds, facts.seconds)}; {words.reason_of(reason)}"
 
 
 def _rescales(facts: Facts) -> str:

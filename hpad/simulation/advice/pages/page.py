@@ -24,6 +24,7 @@ from hpad.simulation.advice.summary import (
     severity,
     summed,
     sums_of,
+    unknown_savings,
 )
 from hpad.simulation.document import document, escaped, prose
 
@@ -84,12 +85,14 @@ def _tiles(found: FleetSummary, price: float | None) -> Iterator[str]:
         f"{found.hpas:,}", "HPAs" if found.hpas != 1 else "HPA", f"{found.hpas - found.faulty:,} without a fault"
     )
     yield _tile(
-        f"{errors:,}", "at risk: a fault that is an error", f"{others:,} more with faults", "error" if errors else ""
+        f"{errors:,}", "at risk: with an error", f"{others:,} more with other faults", "error" if errors else ""
     )
     yield _tile(words.hours_only(found.replica_seconds), "replica-hours", _cost(found.replica_seconds, price))
     share = words.share(found.saved, found.replica_seconds)
-    below = f"{share} of all{_for(found.saved, price)}"
-    yield _tile(words.hours_only(found.saved), "replica-hours could be saved", below, "fine" if found.saved else "")
+    number, below = words.hours_only(found.saved), f"{share} of all{_for(found.saved, price)}"
+    if found.hpas and not found.judged:
+        number, below = "?", f"not known: {unknown_savings(found)}"
+    yield _tile(number, "replica-hours could be saved", below, "fine" if found.saved else "")
     if found.added:
         share = words.share(found.added, found.replica_seconds)
         text = "replica-hours would end overload"
@@ -118,7 +121,7 @@ def _lists(assessments: Sequence[Assessment], price: float | None) -> Iterator[s
     if risks:
         most = risk(risks[0]) or 1.0
         items = [_item(each, "error", percent(risk(each)), risk(each) / most) for each in risks]
-        yield _list("At risk", "share of the time above goal, or without metrics", items)
+        yield _list("At risk", "HPAs with an error; share of the time above goal or without metrics", items)
     if gains:
         most = saved(gains[0])
         items = [_item(each, "fine", _saved(each, price), saved(each) / most) for each in gains]
