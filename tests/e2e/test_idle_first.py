@@ -86,8 +86,9 @@ class Workers:
             expected = {name: 1000 * (name in holders) for name in self.names()}
             while True:
                 [found] = await adapter.answer([query])
-                assert isinstance(found, PodSample)
-                if {name: value.value for name, value in found.values.items()} == expected:
+                if not isinstance(found, PodSample):  # new consumers are listed some seconds later than counts
+                    assert "unless the consumers are a few seconds old" in found.message
+                elif {name: value.value for name, value in found.values.items()} == expected:
                     return holders
                 await asyncio.sleep(0.2)
 
