@@ -110,16 +110,6 @@ def step_path(curve: Steps, scale: ChartScale) -> str:
     return "".join(part for run in _runs(curve) for part in _stairs(run, scale))
 
 
-def area_path(curve: Steps, scale: ChartScale) -> str:
-    """Returns the path of the area below a count."""
-    zero = scale.y(0)
-    parts: list[str] = []
-    for run in _runs(curve):
-        begin, end = scale.x(run[0][0]), scale.x(run[-1][0])
-        parts += [*_stairs(run, scale), f"V{zero}", _across(begin - end), "z"]
-    return "".join(parts)
-
-
 def _runs(curve: Steps) -> Iterator[list[tuple[float, int]]]:
     """Yields the parts of a curve between its gaps; each ends with the time at which its last count ends."""
     run: list[tuple[float, int]] = []
@@ -319,18 +309,16 @@ def replica_chart(
     values = [highest, *(count for _, steps in near for count in _counts(steps))]
     scale = ChartScale.of(begin, end, values, COUNT_OF_REPLICAS)
     lines = [
-        *(line for curve in curves if curve.look == RECORDED for line in _below(curve.steps, scale)),
+        *(_gaps(curve.steps, scale) for curve in curves if curve.look == RECORDED),
         *(_bound(name, steps, scale, near=(name, steps) in near) for name, steps in bounds if _counts(steps)),
         *(_curve(curve, scale) for curve in curves if curve.steps),
     ]
     return chart("Replicas", lines, scale)
 
 
-def _below(steps: Steps, scale: ChartScale) -> Iterator[ChartLine]:
-    """Yields the area below the recorded curve, and its gaps."""
+def _gaps(steps: Steps, scale: ChartScale) -> ChartLine:
     gaps = gap_path(steps, scale)
-    yield ChartLine("gap", "not known" if gaps else "", gaps)
-    yield ChartLine("below", "", area_path(steps, scale))
+    return ChartLine("gap", "not known" if gaps else "", gaps)
 
 
 def _curve(curve: ReplicaCurve, scale: ChartScale) -> ChartLine:

@@ -47,10 +47,9 @@ def test_a_count_holds_until_it_changes() -> None:
     assert path == f"M0 {HEIGHT * 3 // 4}h100v-{HEIGHT * 3 // 4}h200v{HEIGHT // 2}h400"
 
 
-def test_a_gap_is_no_line_and_no_area() -> None:
+def test_a_gap_is_no_line() -> None:
     curve = [(0.0, 4), (100.0, None), (600.0, 4), (700.0, 4)]
     assert charts.step_path(curve, scale()) == "M0 0h100M600 0h100"
-    assert charts.area_path(curve, scale()) == f"M0 0h100V{HEIGHT}h-100zM600 0h100V{HEIGHT}h-100z"
     assert charts.gap_path(curve, scale()) == f"M100 0h500v{HEIGHT}h-500z"
     assert charts.gap_path([(0.0, 4), (700.0, 4)], scale()) == ""
 

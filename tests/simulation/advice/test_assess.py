@@ -3,9 +3,12 @@
 from collections.abc import Callable
 
 import pytest
-from support.advice_cast import FAULTY, GOOD, assessed, equal_bounds_with_a_daily_load
+from support.advice_cast import CPU, FAULTY, GOOD, assessed, equal_bounds_with_a_daily_load
+from support.advice_pasts import flat, lived, noisy, spec
 
-from hpad.simulation.advice.assessment import Assessment, FoundFault, HpaFault, Level, Severity
+from hpad.engine.view import Tunables
+from hpad.simulation.advice.assess import assess
+from hpad.simulation.advice.assessment import AdviceOptions, Assessment, FoundFault, HpaFault, Level, Severity
 from hpad.simulation.advice.choosing.choice import Choice, with_fault
 from hpad.simulation.advice.model.rerun import Rerun
 from hpad.simulation.advice.past import HpaPast
@@ -19,7 +22,7 @@ def severe(found: Assessment) -> list[HpaFault]:
 def test_a_good_hpa_is_not_accused_by_an_advice_either(make: Callable[[], HpaPast]) -> None:
     found = assessed(make)
     assert severe(found) == []
-    assert found.trust.level is not Level.POOR
+    assert found.trust.suffices
     assert found.verdict.startswith("does its job: ") or (found.advice and found.verdict == found.advice.text)
 
 
@@ -41,7 +44,16 @@ def test_an_advice_adds_no_fault_to_the_one_that_it_mends(make: Callable[[], Hpa
     found = assessed(make)
     assert severe(found) == [FAULTY[make]]
     assert found.advice is not None
-    assert found.trust.level is not Level.POOR
+    assert found.trust.suffices
+
+
+def test_a_model_that_is_not_trusted_is_not_drawn() -> None:
+    past = lived(spec(CPU), noisy(flat(150), 0.05), days=0.2)
+    found = assess(past, AdviceOptions(Tunables()))
+    assert found.trust.level is Level.UNKNOWN
+    assert found.chart is not None
+    assert found.chart.recorded
+    assert not found.chart.modelled
 
 
 def test_an_advice_for_an_hpa_that_never_scales_names_no_other_fault() -> None:

@@ -43,7 +43,7 @@ def mark(kind: Severity) -> str:
     return f'<i class="sign {kind}"></i>'
 
 
-_TRUST = {Level.GOOD: FINE, Level.FAIR: "warning", Level.POOR: "error", Level.UNKNOWN: "soft"}
+_TRUST = {Level.GOOD: FINE, Level.FAIR: "warning", Level.POOR: "error", Level.UNKNOWN: "note"}
 
 
 def block(each: Assessment, price: float | None) -> Iterator[str]:
