@@ -76,6 +76,14 @@ async def test_what_is_invalid_is_refused_or_reported_in_the_words_of_a_server(
     assert await fault(autoscalers, "dots") == """spec.scaleTargetRef.name: Invalid value: "..": may not be '..'"""
 
 
+@pytest.mark.parametrize(("tolerance", "taken"), [(0.05, False), ("0.05", True)])
+async def test_a_quantity_with_a_fraction_is_text(autoscalers: Api, tolerance: float | str, taken: bool) -> None:
+    """An HPA may have the number; `hpad check` warns of it in an Autoscaler."""
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    spec = {"scaleTargetRef": target, "maxReplicas": 1, "behavior": {"scaleUp": {"tolerance": tolerance}}}
+    assert await is_taken(autoscalers, autoscaler({"metadata": {"name": "web"}, "spec": spec})) is taken
+
+
 async def fault(api: Api, name: str) -> str:
     """Returns what hpad finds invalid in an Autoscaler; its status shows it."""
     stored = json.dumps(await api.ask("GET", f"{AUTOSCALERS}/{name}")).encode()
