@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 from support.advice_pasts import painted, spec
-from support.engine import resource
+from support.engine import external, resource
 
-from hpad.simulation.advice.assessment import Figures, Level
+from hpad.engine.view import Tunables
+from hpad.simulation.advice.assess import assess
+from hpad.simulation.advice.assessment import AdviceOptions, Figures, Level
 from hpad.simulation.advice.model.rerun import Rerun
 from hpad.simulation.advice.model.trust import compared, judged
+from hpad.simulation.backlog import Rates
 
 MINUTES = 3 * 1440
 HPA = spec(resource("cpu", averageUtilization=60), low=1, high=40)
@@ -97,6 +100,18 @@ def test_a_count_that_never_changed_says_nothing_of_the_load() -> None:
     found = level(series(lambda _: 5), series(lambda _: 5))
     assert found[0] is Level.FAIR
     assert "stood at 5 all the time" in found[1]
+
+
+def test_a_queue_whose_replicas_were_never_busy_lacks_what_a_replica_does() -> None:
+    metric = external("jobs", averageValue="30")
+    queues = {"jobs": Rates("published", "acked")}
+    columns = {"jobs": 0.0, "published": 1.0, "acked": 1.0}
+    found = assess(painted(spec(metric), [5.0] * 600, columns, queues=queues), AdviceOptions(Tunables())).trust
+    assert (found.level, found.text) == (
+        Level.UNKNOWN,
+        "its past does not show how many messages per second a replica does; per_replica in the file of --series "
+        "gives them",
+    )
 
 
 def test_without_a_run_or_with_few_hours_there_is_no_advice() -> None:

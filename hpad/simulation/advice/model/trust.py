@@ -59,6 +59,9 @@ def judged(past: HpaPast, now: Rerun | None) -> ModelTrust:
     """Returns how well the spec of now gives the recorded curve. `now` is its run; None: there is no load to run it."""
     if past.is_paused:
         return ModelTrust(None, Level.UNKNOWN, "it is paused: its replica curve says nothing about its settings")
+    if now is None and past.queues:
+        text = "its past does not show how many messages per second a replica does; per_replica in the file of --series"
+        return ModelTrust(None, Level.UNKNOWN, f"{text} gives them")
     if now is None:
         return ModelTrust(None, Level.UNKNOWN, "no metric has values, so there is no load to try other settings on")
     found = compared(past, now)
