@@ -5,7 +5,7 @@ those with the lowest cost (0 without the annotation `controller.kubernetes.io/p
 1.36, pkg/controller/controller_utils.go: ActivePodsWithRanks.Less, and KEP-2255.
 
 Either the pods that shall go get costs below those of all others, or the busy pods get one above them. The first needs
-no second write, since these pods are removed. Costs that users have set decide between pods that are equally busy.
+no second write where these pods are removed. Costs that users have set decide between pods that are equally busy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,9 +46,10 @@ class Spared(
     Of the active pods, `busy` hold unfinished work, `unknown` may, and `idle` do not. `floor` is None without
     hpad.io/keep-busy. `error` says why the work of pods is unknown ("": it is known, or of single pods only).
     Where a source counts the busy pods and does not know which they are, it says how many at most.
-    `costs` are the deletion costs to be written. `first` are the names of the pods that they make go, in order; empty
-    where the costs are those of pods that stay, so that any of the idle pods may go. Both are empty without
-    `hpad.io/scale-down-order: idle-first`, for a StatefulSet, and where all pods are equally busy.
+    `costs` are the deletion costs to be written. `first` are the names of the pods that they make go, in order, and of
+    pending ones; else empty where the costs are those of pods that stay, so that any of the idle pods may go. Both are
+    empty without `hpad.io/scale-down-order: idle-first`, for a StatefulSet, and where all pods are equally busy and
+    none is pending.
     """
 
     wanted: int
@@ -126,24 +127,23 @@ def _own_rank(pod: Pod) -> tuple[Any, ...]:
 def costs(pods: Sequence[Pod], work: Mapping[str, Work], going: Sequence[Pod]) -> tuple[PodCost, ...]:
     """Returns the costs with which exactly the pods `going`, the first ones `in_order`, are removed first.
 
-    None where all pods are equally busy: then it does not matter which of them go. At most `MOST`.
+    None where all pods are equally busy and none is pending: then it does not matter which of them go. At most `MOST`.
 
-    A pending pod goes first without a cost. One that has started since hpad saw it may work by now: as many more idle
-    pods get a cost, and go in its place.
+    A pending pod goes first whatever its cost is. One that has started since hpad saw it may work by now: it gets no
+    cost below the others, and as many more idle pods get one, or it gets one above them as a busy pod does.
     """
     names = {pod.name for pod in going}
     started = [pod for pod in in_order(pods, work) if pod.phase != PENDING]
     lowered = [pod for pod in started[: len(going)] if pod.name in names or _burden(pod, work)[0] == 0]
     chosen = {pod.name for pod in lowered}
     staying = [pod for pod in pods if pod.name not in chosen]
-    pending = len(started) < len(pods)
-    if not staying or not lowered or (not pending and len({_burden(pod, work) for pod in pods}) == 1):
+    if not staying or not lowered or (len(started) == len(pods) and len({_burden(pod, work) for pod in pods}) == 1):
         return ()
-    idle = [pod for pod in pods if _burden(pod, work)[0] == 0]
-    kept = [pod for pod in staying if _burden(pod, work)[0] > 0]
+    idle = [pod for pod in started if _burden(pod, work)[0] == 0]
+    kept = [pod for pod in staying if pod.phase == PENDING or _burden(pod, work)[0] > 0]
     # A cost above the others has to be removed again, one below is gone with its pod.
     highest = max((pod.users_cost for pod in idle), default=HIGHEST)
-    if not pending and len(going) <= len(idle) and 2 * len(kept) < len(going) and highest < HIGHEST:
+    if len(going) <= len(idle) and 2 * len(kept) < len(going) and highest < HIGHEST:
         return tuple([PodCost(pod.name, highest + 1) for pod in kept if pod.users_cost <= highest])[:MOST]
     return _below(lowered, staying)[:MOST]
 

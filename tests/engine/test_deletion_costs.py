@@ -95,6 +95,16 @@ def test_a_pending_pod_goes_first_and_one_that_works_by_now_does_not(number: int
     assert len(gone & (works | {each.name for each in at_work})) == max(0, count - idle + number)
 
 
+def test_a_pending_pod_costs_no_busy_one_in_a_scale_down_of_more_pods_than_writes() -> None:
+    pods = [pod("new", phase="Pending", ready="False", age=0), *[pod(f"web-{n:04}", age=100 + n) for n in range(999)]]
+    work = {each.name: Work() for each in pods} | {f"web-{n:04}": Work(1, True) for n in range(3)}
+    chosen = dict(costs(pods, work, in_order(pods, work)[:500]))
+    works = {each.name for each in pods if work[each.name].busy}
+    assert len(chosen) == 4
+    assert not works & removed(pods, chosen, 500)
+    assert not {"new", *works} & removed([pod("new", age=0), *pods[1:]], chosen, 500)
+
+
 def test_of_equally_idle_pods_the_costs_of_users_decide() -> None:
     pods = [
         pod("kept", deletion_cost=DeletionCost("100")),
