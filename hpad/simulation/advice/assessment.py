@@ -143,6 +143,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     def days(self) -> float:
         return self.seconds / DAY
 
+    @property
+    def hides_load(self) -> bool:
+        """Whether the metrics have values that do not tell how many replicas the load needed (PastRecord.need)."""
+        return self.idle is None and self.peak is not None
+
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """How one spec did over a part of the past, by the model. Durations are in seconds."""

@@ -40,9 +40,10 @@ class PastRecord:
     `ratios` has the value of each readable metric divided by its goal, by address; 0 up to its activation threshold.
     `load` is the number of replicas that would have had the leading metric exactly at its goal. `need` is the same of
     the work: of a queue for what arrives, and None where an External metric alone is known, as the length of a queue
-    does not tell what arrives. `asked` is the whole count that the metrics asked for, without bounds: the present one
-    within the tolerance, and one or more where minReplicas is not 0. `above`: a metric is above its goal beyond the
-    tolerance. `failing`: the HPA could not read a metric or its target.
+    does not tell what arrives. A queue of which nothing is known to arrive is left out beside other metrics. `asked` is
+    the whole count that the metrics asked for, without bounds: the present one within the tolerance, and one or more
+    where minReplicas is not 0. `above`: a metric is above its goal beyond the tolerance. `failing`: the HPA could not
+    read a metric or its target.
     """
 
     begins: Sequence[float]
@@ -121,10 +122,12 @@ def record_of(past: HpaPast, tunables: Tunables) -> PastRecord:
     tolerated = allowed(past.hpa, tunables)
     asking = _Asking([*ratios.values()], len(metrics) - len(ratios), counts, tolerated)
     loads = asking.load()
+    known = ((address, _arriving(past, address, kept, counts)) for address in ratios.keys() & past.queues.keys())
+    arriving = {address: column for address, column in known if any(each is not None for each in column)}
     needs = [
-        _arriving(past, address, kept, counts) if address in past.queues else own
+        arriving.get(address, own)
         for address, own in ratios.items()
-        if address in past.queues or metrics[address].type != EXTERNAL
+        if address in arriving or (address not in past.queues and metrics[address].type != EXTERNAL)
     ]
     lowest, highest = _bounds(past, kept)
     reasons = {reason: _failing(reason, _taken(column, kept), counts) for reason, column in past.failing.items()}

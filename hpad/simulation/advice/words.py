@@ -9,8 +9,8 @@ from hpad.simulation.advice.assessment import Figures
 from hpad.simulation.history import DAY
 
 UNKNOWN_LOAD: Final = (
-    "how many replicas the load needed is not known: a queue may be empty while they all work; its rates tell it, from"
-    " queues in the file of --series"
+    "how many replicas the load needed is not known: its metric may be the length of a queue, which may be empty while"
+    " they all work; queues in the file of --series give the rates"
 )
 _SOME: Final = 600.0
 """Seconds from which on a duration has no seconds."""

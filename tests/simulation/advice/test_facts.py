@@ -118,8 +118,9 @@ def test_a_queue_whose_replicas_were_never_busy_does_not_tell_idle_ones() -> Non
 
 
 def test_beside_the_length_of_a_queue_the_other_metrics_tell_the_load() -> None:
-    past = painted(spec(CPU, QUEUE), [4] * 3, {"cpu": 20, "queue_messages": [0, 35, 0]})
-    assert known(past).idle == (2 + 0) * MINUTE
+    columns = {"cpu": 20, "queue_messages": [0, 35, 0], "in": 1, "out": 1}
+    for queues in ({}, {"queue_messages": Rates("in", "out")}):  # its replicas were never all busy
+        assert known(painted(spec(CPU, QUEUE), [4] * 3, columns, queues=queues)).idle == (2 + 0) * MINUTE
 
 
 @pytest.mark.parametrize(

@@ -341,6 +341,10 @@ def test_the_length_of_a_queue_does_not_tell_what_load_a_sawtooth_had() -> None:
     assert "the mean load then needed 5.5 to 5.5 replicas" in text(past, HpaFault.FLAPPING)
 
 
+def test_a_sawtooth_without_values_blames_no_queue() -> None:
+    assert "queue" not in text(painted(spec(CPU, low=2, high=20), _every(14, [9] * 7, 3)), HpaFault.FLAPPING)
+
+
 def test_an_empty_queue_does_not_make_its_minimum_idle() -> None:
     columns = {"queue_messages": 0, "in": 11.0, "out": 11.0}
     past = painted(spec(QUEUE, low=6, high=20), [6] * WEEK, columns)

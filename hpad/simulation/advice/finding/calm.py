@@ -59,7 +59,7 @@ def _flapping(case: Case, teeth: int) -> FoundFault:
     length = (tooth.end - tooth.begin).total_seconds()
     text = f"{brief}, the longest sawtooth {tooth.rescales} turns in {rounded(length)}"
     needed = [load for load in _loads(case) if load is not None]
-    if case.facts.idle is None:
+    if case.facts.hides_load:
         text += f"; {UNKNOWN_LOAD}"
     elif needed:
         text += f"; the mean load then needed {amount_of_load(min(needed))} to {amount_of_load(max(needed))} replicas"

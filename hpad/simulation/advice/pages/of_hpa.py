@@ -143,7 +143,7 @@ def _known(each: Assessment, price: float | None) -> Iterator[tuple[str, str]]:
     if facts.idle:
         share = words.share(facts.idle, facts.replica_seconds)
         yield "idle", f"{words.hours(facts.idle, price)} ({share}) above what the load needed"
-    elif facts.idle is None and facts.peak is not None:
+    elif facts.hides_load:
         yield "idle", words.UNKNOWN_LOAD
     if facts.sawtooth is not None:
         yield "sawtooth", _sawtooth(facts.sawtooth)
