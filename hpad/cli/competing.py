@@ -239,8 +239,8 @@ def _asleep(settings: Settings, hpa: HorizontalPodAutoscaler, state: TargetState
     own = not setter and marked is not None and marked.status == conditions.TRUE
     if own or not (why := view.zero_stays):
         return None
-    command = f"kubectl scale -n {key.namespace} --replicas={hpa.spec.min_replicas or 1}"
-    do = f"unless it shall stay stopped: {command} {ref.kind.lower()}/{ref.name}"
+    command = f"kubectl scale -n {key.namespace} --replicas=1 {ref.kind.lower()}/{ref.name}"
+    do = f"unless it shall stay stopped: {command}"
     return Finding("zero", WARNING, f"{state} is at zero replicas, and {key} does not wake it: {why}", do)
 
 
