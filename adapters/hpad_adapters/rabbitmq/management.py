@@ -172,7 +172,8 @@ class Management:
         if silent := await self.silent_nodes(vhost):
             raise NoStatisticsError(
                 f"{', '.join(silent)} of {self} keep{'s' if len(silent) == 1 else ''} no statistics, so that a part of "
-                "the numbers is unknown: let all nodes keep them, or write source: auto and metrics_url",
+                "the numbers is unknown: let all nodes keep them, or write source: auto and metrics_url; a node that "
+                "has just started has none for some seconds",
                 lasting=True,
                 alive=True,
             )
@@ -180,7 +181,7 @@ class Management:
     async def silent_nodes(self, vhost: str) -> list[str]:
         """Returns the nodes that run and keep no statistics, while others do. That all do is remembered for a minute.
 
-        None if the nodes are not listed to the user.
+        Returns none if the nodes are not listed to the user.
         """
         if self._monotonic() - self._all_kept < KNOWN_SECONDS:
             return []
