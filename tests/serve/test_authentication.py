@@ -164,6 +164,18 @@ async def test_the_cluster_reviews_a_token_once_a_minute() -> None:
         assert (await http_server.get(server.url + "/metrics", token=SECRET))[0] == 403
 
 
+@pytest.mark.parametrize(("granted", "status"), [("/", 200), ("/api/v1/hpas", 403)])
+async def test_the_json_api_is_reviewed_as_the_page(granted: str, status: int) -> None:
+    """The ClusterRole system:discovery lets every user get /api/*."""
+    api_server = ApiServer()
+    api_server.paths = {granted}
+    async with (
+        reviewed(api_server, SystemClock()) as reviewer,
+        http_server.opened(Serving(review=True), reviewer=reviewer) as server,
+    ):
+        assert (await http_server.get(server.url + "/api/v1/hpas", token=SECRET))[0] == status
+
+
 async def test_a_failed_review_is_a_503_without_details() -> None:
     api_server = ApiServer()
     api_server.broken = True
