@@ -61,6 +61,7 @@ from hpad.engine.turn import TimingTrace
 from hpad.engine.view import (
     NO_MATCH,
     READ_FAILED,
+    REMOVED_GATES,
     STALE,
     TOO_LARGE,
     Competitor,
@@ -278,7 +279,7 @@ class Scenario(_Lenient, frozen=True, kw_only=True):
         try:
             gates = Gates.replayed(recorded.feature_gates)
         except TypeError:
-            unknown = sorted(set(recorded.feature_gates) - set(Gates.__struct_fields__))
+            unknown = sorted(set(recorded.feature_gates) - {*Gates.__struct_fields__, *REMOVED_GATES})
             known = ", ".join(Gates.__struct_fields__)
             raise RecordingError(f"controller.featureGates: no gate {', '.join(unknown)}; there are {known}") from None
         return Tunables(

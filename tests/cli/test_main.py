@@ -98,9 +98,16 @@ def test_each_removed_flag_is_reported_before_unknown_ones(capsys: pytest.Captur
     assert [line.split()[2] for line in lines] == [arguments[0], "--sync-tick"]
 
 
-def test_a_feature_gate_removed_from_kubernetes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", "--feature-gates=HPAContainerMetrics=true"]) == 2
-    assert "always on since Kubernetes 1.30, and was removed with 1.32" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("gate", "text"),
+    [
+        ("HPAContainerMetrics", "is always on since Kubernetes 1.30, and was removed with 1.32: leave it out"),
+        ("HPAZeroTakenOver", "was removed, since no API server records who has set a scale of 0: leave it out"),
+    ],
+)
+def test_a_feature_gate_that_was_removed_is_refused(gate: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", f"--feature-gates={gate}=true"]) == 2
+    assert f"{gate} {text}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

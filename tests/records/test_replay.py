@@ -119,8 +119,15 @@ def test_the_longest_duration_after_the_last_time_is_explained() -> None:
 
 
 def test_the_error_of_an_unknown_gate_names_it_and_the_known_ones() -> None:
+    gates = {"HPAMagic": True, "HPAZeroTakenOver": True}
     with pytest.raises(RecordingError, match=r"controller\.featureGates: no gate HPAMagic; there are HPAScaleToZero, "):
-        replay.replay(scenario(step(0), controller={"featureGates": {"HPAMagic": True}}))
+        replay.replay(scenario(step(0), controller={"featureGates": gates}))
+
+
+def test_a_recording_may_name_a_gate_that_was_removed() -> None:
+    given = [scenario(step(0), controller={"featureGates": gates}) for gates in ({}, {"HPAZeroTakenOver": True})]
+    without, named = [replay.replay(each)["steps"] for each in given]
+    assert named == without
 
 
 def test_a_value_that_is_not_a_quantity_is_an_error_of_its_metric() -> None:
