@@ -243,6 +243,7 @@ async def test_consumers_that_are_not_listed_are_an_error_while_messages_are_hel
     answer = await asked(stub.url, context)
     assert isinstance(answer, AdapterError)
     assert "lists no consumer of the queue, and 3 of its messages are unacknowledged: its user needs" in answer.message
+    assert answer.message.endswith("a few seconds old, or were cancelled, or pods fetch by basic.get")
     stub.handler = broker_of([], [], 0)
     assert values(await asked(stub.url, context)) == {member.name: 0 for member in MEMBERS}
 

@@ -137,7 +137,8 @@ def held_by(
     """
     pods, held = ConsumerPods(members), Held()
     if total and not any(plan.matches(consumer.queue.name) for each in seen for consumer in each.consumers):
-        raise _unlisted(f"{broker} lists no consumer of the queue, and {total} of its messages are unacknowledged")
+        what = f"{broker} lists no consumer of the queue, and {total} of its messages are unacknowledged"
+        raise _unlisted(what, ", or were cancelled, or pods fetch by basic.get")
     for each in seen:
         own = [consumer for consumer in each.consumers if plan.matches(consumer.queue.name)]
         if own and not any(consumer.channel.name in each.channels for consumer in own):  # new ones are listed later
@@ -150,9 +151,9 @@ def held_by(
     return held
 
 
-def _unlisted(what: str) -> AdapterError:
+def _unlisted(what: str, others: str = "") -> AdapterError:
     """Without the tag, the broker lists the consumers and channels of this user alone."""
-    text = f"{what}: its user needs the tag monitoring, unless the consumers are a few seconds old"
+    text = f"{what}: its user needs the tag monitoring, unless the consumers are a few seconds old{others}"
     return AdapterError(text, lasting=True, alive=True)
 
 
