@@ -37,6 +37,8 @@ class Cluster:
         self.kept = False
         self.silent: set[str] = set()
         """Nodes that keep no statistics, where others do."""
+        self.unlisted = 0
+        """The status with which a list of nodes is refused, if any."""
         self.unreachable = 0
         self.totals: list[dict[str, object]] = []
         self.paths: list[str] = []
@@ -59,6 +61,8 @@ class Cluster:
     def managed(self, request: web.BaseRequest) -> web.Response:
         if request.path == "/api/overview":
             return web.json_response({"rates_mode": "basic", "disable_stats": not self.kept})
+        if request.path == "/api/nodes" and self.unlisted:
+            return web.Response(status=self.unlisted)
         if request.path == "/api/nodes":
             modes = {node: {"rates_mode": "basic"} for node in "ab" if self.kept and node not in self.silent}
             running = {node: {"running": node in self.running} for node in "ab"}
@@ -272,6 +276,17 @@ async def test_statistics_of_some_nodes_only_are_not_used(cluster: Cluster, auto
     assert str(refused).endswith("; a node that has just started has none for some seconds")  # five, of RabbitMQ 3.10
     cluster.running = ["a"]
     assert await auto.ask("consumers") == 7
+
+
+@pytest.mark.parametrize(("status", "asked"), [(401, 1), (404, 2), (500, 2)])
+async def test_a_list_of_nodes_that_fails_is_asked_for_again(cluster: Cluster, status: int, asked: int) -> None:
+    """The next one may tell that a node keeps no statistics, except to a user who may not list nodes."""
+    cluster.kept, cluster.unlisted = True, status
+    cluster.totals = [{"name": "orders", "vhost": "/", "type": "classic", "state": "running", "consumers": 7, **COUNTS}]
+    async with testing.context("rabbit", clock=cluster.clock) as context:
+        management = Source(RabbitMQ(RabbitMQ.Settings(url=cluster.stub.url, **OPTIONS), context), cluster.clock)
+        assert [await management.ask("consumers") for _ in range(2)] == [7, 7]
+    assert cluster.paths.count("/api/nodes") == asked
 
 
 COUNTS = {"messages": 9, "messages_ready": 9, "messages_unacknowledged": 0}

@@ -181,13 +181,16 @@ class Management:
     async def silent_nodes(self, vhost: str) -> list[str]:
         """Returns the nodes that run and keep no statistics, while others do. That all do is remembered for a minute.
 
-        Returns none if the nodes are not listed to the user.
+        Returns none if the nodes are not listed. That the user may not list them is remembered as well.
         """
         if self._monotonic() - self._all_kept < KNOWN_SECONDS:
             return []
         nodes = await or_error(running_nodes(self._broker, vhost))
-        silent = [] if isinstance(nodes, AdapterError) else [each.name for each in nodes if not each.rates_mode]
-        if not isinstance(nodes, AdapterError) and 0 < len(silent) < len(nodes):
+        if isinstance(nodes, AdapterError) and not nodes.lasting:
+            return []  # the next list may tell
+        listed = [] if isinstance(nodes, AdapterError) else nodes
+        silent = [each.name for each in listed if not each.rates_mode]
+        if 0 < len(silent) < len(listed):
             return silent
         self._all_kept = self._monotonic()
         return []
