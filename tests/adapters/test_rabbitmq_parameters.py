@@ -109,16 +109,24 @@ async def trickle(broker, queue: str) -> AsyncIterator[None]:
             await task
 
 
+@contextlib.asynccontextmanager
+async def published(broker, queue: str, count: int) -> AsyncIterator[None]:
+    """Over AMQP, for more than a few messages; by a connection that stays open meanwhile.
+
+    RabbitMQ may lose the statistics of one that is closed before they were taken, every five seconds.
+    """
+    connection = await asyncio.to_thread(broker.connect)
+    try:
+        await asyncio.to_thread(connection.publish, queue, [b"work"] * count)
+        await asyncio.to_thread(connection.count, queue)  # the broker has read what came before
+        yield
+    finally:
+        await asyncio.to_thread(connection.close)
+
+
 async def publish(broker, queue: str, count: int) -> None:
-    """Over AMQP, for more than a few messages."""
-
-    def work() -> None:
-        connection = broker.connect()
-        connection.publish(queue, [b"work"] * count)
-        connection.count(queue)  # the broker has read what came before
-        connection.close()
-
-    await asyncio.to_thread(work)
+    async with published(broker, queue, count):
+        pass
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
@@ -260,20 +268,20 @@ async def test_rates_of_a_busy_consumer(broker, rabbit):
 
 async def test_a_stalled_backlog_has_no_rate_or_a_rising_one(broker, rabbit):
     queue = await broker.declare()
-    await publish(broker, queue, 50)
     keeps_on, up = (adapter(broker, rabbit, rate_window="10s", on_stalled=each) for each in ("hold", "up"))
     stalled = f'queue "{queue}" in vhost "/" of rabbitmq at {broker.url} has stalled: 50 messages wait'
-    for mode, rising in (
-        ("deliver_rate", 50_000), ("publish_rate", 50_000), ("ack_rate", 50_000), ("drain_time", 500_000),
-    ):  # fmt: skip
-        selector = f"queue={queue},mode={mode}"
-        # a count that is taken while messages still come in may stay, as the last one of a queue that is then idle
-        end = time.monotonic() + SETTLED
-        while not getattr(answer := await asked(keeps_on, selector), "message", "").startswith(stalled):
-            assert time.monotonic() < end, answer
-            assert isinstance(await asked(keeps_on, f"queue={queue}"), ExternalSample)  # which has it counted again
-            await asyncio.sleep(0.5)
-        assert values(await asked(up, selector)) == (rising,)
+    async with published(broker, queue, 50):
+        for mode, rising in (
+            ("deliver_rate", 50_000), ("publish_rate", 50_000), ("ack_rate", 50_000), ("drain_time", 500_000),
+        ):  # fmt: skip
+            selector = f"queue={queue},mode={mode}"
+            # a count that is taken while messages still come in may stay, as the last one of a queue that is then idle
+            end = time.monotonic() + SETTLED
+            while not getattr(answer := await asked(keeps_on, selector), "message", "").startswith(stalled):
+                assert time.monotonic() < end, answer
+                assert isinstance(await asked(keeps_on, f"queue={queue}"), ExternalSample)  # which has it counted again
+                await asyncio.sleep(0.5)
+            assert values(await asked(up, selector)) == (rising,)
 
 
 async def test_the_rate_of_a_queue_without_messages_is_missing(broker, rabbit):
