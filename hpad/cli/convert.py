@@ -18,7 +18,7 @@ import yaml
 from hpad.api import decode, older, yaml_reader
 from hpad.api import hpa as v2
 from hpad.api.problem import Invalid, Problem
-from hpad.cli import check, output
+from hpad.cli import check_configuration, check_hpas, output
 from hpad.cli.output import WrongUse
 from hpad.manifests import autoscalers, documents, hpas, prometheus_adapter
 from hpad.manifests.documents import Document
@@ -191,7 +191,7 @@ def settings_errors(settings: dict[str, Any], sources: Iterable[ConvertedSource]
         path = Path(folder) / SETTINGS
         path.write_text(dumped(settings, "yaml"), encoding="utf-8")
         [document] = documents.read(path)
-        errors = [error.text.replace(f"{path}: ", "") for error in check.configuration_errors(document)]
+        errors = [error.text.replace(f"{path}: ", "") for error in check_configuration.errors(document)]
     triggers = {source.entry: source.path for source in sources}
     return [Problem(next((path for name, path in triggers.items() if name in text), ""), text) for text in errors]
 
@@ -327,7 +327,7 @@ class _Work:
         """Writes the HPA or Autoscaler of a document that `hpas.load` found valid."""
         hpa = decode.read(document.value).hpa
         assert hpa is not None
-        if why := check.unserved_target(hpa):
+        if why := check_hpas.unserved_target(hpa):
             self._print_notes(document, subject, [Note("spec.scaleTargetRef.apiVersion", why, lost=False)])
         kind = v2.AUTOSCALER if self.version == AUTOSCALER else v2.KIND
         if kind != hpa.kind:
@@ -335,7 +335,7 @@ class _Work:
             self._print_notes(document, subject, autoscalers.notes(hpa, metadata, kind))
         if kind == v2.AUTOSCALER:
             # The API server refuses many an option that an annotation may have.
-            if errors := list(check.annotation_errors(hpa, document.value)):
+            if errors := list(check_hpas.annotation_errors(hpa, document.value)):
                 self._print_errors(document, subject, errors)
                 return
             whole = hpas.with_whole_metadata(v2.to_builtins(hpa), document)["metadata"]

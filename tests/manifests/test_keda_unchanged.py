@@ -11,6 +11,7 @@ from support.scaled_objects import CRON, METRICS_API, PROMETHEUS, RABBITMQ, REDI
 
 from hpad.api.problem import Invalid
 from hpad.cli import check, convert
+from hpad.cli.check_configuration import Given
 from hpad.manifests import documents
 from hpad.manifests.keda import conversion as of_keda
 from hpad.manifests.keda import scaledobject
@@ -219,7 +220,7 @@ def test_a_placeholder_for_an_address_is_refused_by_check(base: dict[str, Any], 
     file = tmp_path / "hpad.yaml"
     file.write_text(convert.dumped(written, "yaml"))
     [document] = documents.read(file)
-    checked = check._check(document, check._Given("default", False, None))
+    checked = check._check(document, Given("default", False))
     assert checked is not None
     assert all("REPLACE-ME" in error.text for error in checked.errors)
     assert checked.errors
