@@ -4,7 +4,7 @@ Its spec is that of autoscaling/v2, and `options`, the annotations under `hpad.i
 In hpad it is a HorizontalPodAutoscaler of the kind AUTOSCALER: the options stand among its annotations.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -22,10 +22,16 @@ from hpad.api.hpa import (
     OwnQuery,
 )
 from hpad.api.metadata import ObjectMeta
-from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE
+from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, QueryDefinition
+from hpad.api.text import begin, shown
 
 PREFIX: Final = "hpad.io/"
 """The prefix of the annotations of hpad."""
+MOST_QUERIES: Final = 20
+"""Queries of one Autoscaler."""
+LONGEST_QUERY: Final = 8192
+"""Characters of the parameters of a query as JSON."""
+_LONGEST_NAME: Final = 253
 _SPEC: Final = HorizontalPodAutoscalerSpec.__struct_fields__
 _STATUS: Final = HorizontalPodAutoscalerStatus.__struct_fields__
 
@@ -149,3 +155,42 @@ def _of_resource(target: MetricTarget, current: MetricValueStatus | None) -> str
 
 def _pair(current: object, target_text: object) -> str:
     return f"{_UNKNOWN if current is None else current}/{_UNKNOWN if target_text is None else target_text}"
+
+
+def query_definition(name: str, queries: Sequence[OwnQuery]) -> tuple[QueryDefinition | None, str | None]:
+    """Returns the query of this name that the object brings along, or the error in it; neither if it brings none."""
+    found = [(number, query) for number, query in enumerate(queries, 1) if query.name == name]
+    if not found:
+        return None, None
+    number, query = found[0]
+    text = _parameters(query)
+    fault = None
+    if len(found) > 1:
+        fault = f"there are {len(found)} queries of this name; each needs a name of its own"
+    elif number > MOST_QUERIES:
+        fault = f"is query {number} of the Autoscaler, which may have {MOST_QUERIES}"
+    elif not query.source:
+        fault = "source: is missing: the name of a metric source in the configuration of hpad"
+    elif text is None:
+        fault = "parameters: cannot be written as JSON"
+    elif len(text) > LONGEST_QUERY:
+        fault = f"parameters: have {len(text):,} characters as JSON; hpad takes at most {LONGEST_QUERY:,}"
+    if fault is not None or text is None:
+        return None, f"spec.queries[{begin(name, _LONGEST_NAME)}]: {fault}"
+    return QueryDefinition(query.source, text), None
+
+
+def _parameters(query: OwnQuery) -> str | None:
+    """Returns the parameters as JSON with sorted keys; None if they hold something else or are nested too deeply."""
+    try:
+        return msgspec.json.encode(query.parameters, order="deterministic").decode()
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        return None
+
+
+def written_parameters(definition: QueryDefinition) -> str:
+    """Returns the parameters of a query as their author may have written them, for people."""
+    try:
+        return shown(msgspec.json.decode(definition.text))
+    except (msgspec.DecodeError, RecursionError):
+        return definition.text

@@ -25,11 +25,11 @@ from hpad.adapter import (
 )
 from hpad.api import selector
 from hpad.api import text as hints
+from hpad.api.autoscaler import query_definition
 from hpad.api.hpa import OwnQuery
 from hpad.api.text import shown
 from hpad.cli import output
 from hpad.cli.output import Failure, WrongUse
-from hpad.engine import own_query
 from hpad.settings import BUILT_IN_SOURCES, Settings, SourceSettings
 from hpad.sources import manager, offers, plugins
 
@@ -182,7 +182,7 @@ def _definition(source: str, name: str, parameters: str) -> QueryDefinition:
         raise WrongUse(f"--parameters: {shown(parameters)} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(value, dict):
         raise WrongUse(f"--parameters: {shown(parameters)} is not a mapping, such as '{{query: sum(x)}}'")
-    found, error_text = own_query.definition(name, (OwnQuery(name, source, value),))
+    found, error_text = query_definition(name, (OwnQuery(name, source, value),))
     if found is None:
         raise Failure(error_text or "")
     return found

@@ -12,6 +12,7 @@ import msgspec
 
 from hpad.api import selector as selectors
 from hpad.api.amounts import Unit
+from hpad.api.autoscaler import query_definition
 from hpad.api.hpa import (
     AUTOSCALER,
     ContainerResourceMetricSource,
@@ -32,7 +33,6 @@ from hpad.api.quantity import MAX_INT64, Format, Quantity
 from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, Query
 from hpad.api.selector import LabelSelector, Selector, SelectorError
 from hpad.api.text import begin, shown
-from hpad.engine import own_query
 from hpad.engine.behavior import CompiledBehavior, compile_behavior
 from hpad.engine.schedule import Bounds
 
@@ -278,7 +278,7 @@ def _external(
     spec: MetricSpec, source: ExternalMetricSource, namespace: str, queries: Sequence[OwnQuery]
 ) -> CompiledMetric:
     name = source.metric.name
-    definition, own_error = own_query.definition(name, queries)
+    definition, own_error = query_definition(name, queries)
     shown_name = _in_text(name)
     selector, selector_error = _selector(source.metric.selector)
     kind, amount, error = _external_amount(source.target)

@@ -8,11 +8,11 @@ import msgspec
 from hpad import settings
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Query, QueryDefinition
 from hpad.api import settings_errors
+from hpad.api.autoscaler import query_definition
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.problem import Problem
 from hpad.api.sample import DEFINED
 from hpad.api.text import meant
-from hpad.engine import own_query
 from hpad.sources import plugins
 from hpad.sources.offers import Offer, one_of
 
@@ -107,7 +107,7 @@ def problems(
     brought = autoscaler.spec.queries
     own = None if sources is None or not brought else OwnQueries(map(_offer, sources))
     for index, entry in enumerate(brought):
-        definition, error = own_query.definition(entry.name, brought)
+        definition, error = query_definition(entry.name, brought)
         if own is not None and definition is not None:
             namespace = autoscaler.metadata.namespace
             query = Query(type=EXTERNAL, namespace=namespace, name=entry.name, definition=definition)

@@ -8,10 +8,9 @@ import msgspec
 import pytest
 from support.engine import Workload, external, pods_metric, series
 
+from hpad.api.autoscaler import LONGEST_QUERY, MOST_QUERIES, written_parameters
 from hpad.api.hpa import OwnQuery, from_builtins
 from hpad.api.sample import QueryDefinition
-from hpad.engine import own_query
-from hpad.engine.own_query import LONGEST, MOST
 from hpad.engine.spec import CompiledMetric, compiled_spec
 
 ORDERS = {"name": "orders", "source": "prom", "parameters": {"query": "sum(x)", "empty": "zero"}}
@@ -50,9 +49,9 @@ def test_definitions_are_equal_by_source_and_parameters() -> None:
     ("queries", "error"),
     [
         ([ORDERS, ORDERS], "there are 2 queries of this name; each needs a name of its own"),
-        ([*({"name": f"q{number}"} for number in range(MOST)), ORDERS], "is query 21 of the Autoscaler, which may"),
+        ([*({"name": f"q{i}"} for i in range(MOST_QUERIES)), ORDERS], "is query 21 of the Autoscaler, which may"),
         ([{"name": "orders"}], "source: is missing: the name of a metric source in the configuration of hpad"),
-        ([{**ORDERS, "parameters": {"query": "x" * LONGEST}}], "parameters: have 8,204 characters as JSON; hpad takes"),
+        ([{**ORDERS, "parameters": {"query": "x" * LONGEST_QUERY}}], "parameters: have 8,204 characters as JSON; hpad"),
     ],
 )  # fmt: skip
 def test_a_wrong_query_is_the_error_of_its_metric_alone(queries: list[dict[str, Any]], error: str) -> None:
@@ -72,7 +71,7 @@ def test_an_explanation_shows_the_query() -> None:
 
 def test_parameters_that_are_nested_too_deeply_are_shown_as_they_are() -> None:
     deep = '{"a":' * 100_000 + "1" + "}" * 100_000
-    assert own_query.written(QueryDefinition("prom", deep)) == deep
+    assert written_parameters(QueryDefinition("prom", deep)) == deep
 
 
 def test_a_definition_goes_with_its_autoscaler() -> None:

@@ -10,9 +10,10 @@ import msgspec
 
 from hpad.api import amounts
 from hpad.api.amounts import Unit
+from hpad.api.autoscaler import written_parameters
 from hpad.api.sample import AdapterError, Answer, ExternalSample, ObjectSample, PodSample, Query, Sample
 from hpad.api.text import begin
-from hpad.engine import explain, own_query, spare
+from hpad.engine import explain, spare
 from hpad.engine.addresses import addresses
 from hpad.engine.pods import Usage
 from hpad.engine.propose import Proposal, Tolerances, sample_type, tolerances, untolerated
@@ -204,7 +205,7 @@ def _facts(view: View, answer: Answer, proposal: Proposal, made: MetricTrace, pr
     yield FactTrace(label="Metric", text=f"{name}, from {made.source}" if made.source else name)
     definition = proposal.metric.query.definition
     if definition is not None:
-        yield FactTrace(label="Query", text=begin(own_query.written(definition), _LONGEST_QUERY))
+        yield FactTrace(label="Query", text=begin(written_parameters(definition), _LONGEST_QUERY))
     if made.error:
         yield FactTrace(label="Error", text=made.error)
     if made.fallback is not None:
