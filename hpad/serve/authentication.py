@@ -24,7 +24,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from hpad.api.loopback import is_loopback
+from hpad.api.secrets import is_loopback
 from hpad.clock import Clock
 from hpad.files import opened
 from hpad.kube import access, errors
