@@ -13,7 +13,7 @@ import yarl
 
 from hpad.adapter import AdapterError, Context, read_part, reason
 from hpad.adapter_http.options import HttpOptions, Tls
-from hpad.api.json_text import punctuation
+from hpad.api.text import punctuation
 
 
 class RequestFailedError(AdapterError):

@@ -4,9 +4,12 @@ Texts from outside, such as those of metric sources, are escaped before they rea
 the control characters of terminals (C0, DEL, C1; ECMA-48), which can erase and forge output; line and paragraph
 separators; the bidirectional formatting characters (Unicode Standard Annex 9); and unpaired surrogates, which UTF-8
 cannot encode. The escapes are those of JSON, so that JSON keeps its meaning.
+
+Of JSON, what Python's decoder does not look at: how much a text holds, and texts that UTF-8 cannot encode.
 """
 
 import difflib
+import json
 import re
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -18,6 +21,7 @@ _IN_LINES: Final = re.compile(f"[{CONTROLS}]")
 _IN_ONE_LINE: Final = re.compile(f"[{CONTROLS}\t\n]")
 _MOST_COMPARED: Final = 1000
 _LONGEST_COMPARED: Final = 100
+_CHUNK: Final = 1 << 16
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -162,3 +166,36 @@ def reason(error: BaseException) -> str:
                 return _WORDS[kind.__name__]
     name = re.sub(r"(Error|Exception)$", "", type(error).__name__)
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower() or "failed"
+
+
+def punctuation(text: bytes, marks: bytes, most: int) -> int:
+    """Returns how many of the `marks` a JSON text has outside of its strings.
+
+    Marks within strings count as well unless there are more than `most`: to leave strings out takes ten times as long.
+    Time is linear, and memory a few times the text, whatever it holds.
+    """
+    count = sum(map(text.count, marks))
+    if count <= most:
+        return count
+    others = bytes(set(range(256)) - {*marks, *b'"'})
+    rest = text.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, others)
+    count = within = 0
+    for start in range(0, len(rest), _CHUNK):
+        parts = rest[start : start + _CHUNK].split(b'"')
+        count += sum(map(len, parts[within::2]))
+        within = (within + len(parts) - 1) % 2  # each quote begins or ends a string
+    return count
+
+
+def refuse_halves(value: Any, text: str) -> None:
+    """Raises ValueError if the value of a JSON text holds half of a surrogate pair (Unicode Standard, 3.8).
+
+    UTF-8 has no such text, so nothing can be written of it.
+    """
+    if "\\u" not in text:
+        return
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        raise ValueError(f"{half} is half of a surrogate pair, and no character") from None

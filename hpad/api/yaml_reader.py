@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 
 import yaml
 
-from hpad.api.json_text import punctuation
 from hpad.api.problem import Problem, duplicate, steps
+from hpad.api.text import punctuation
 
 MAX_NODES: Final = 500_000
 """The limit of a file in keys, values, lists and objects, with those that aliases repeat; about 10,000 HPAs."""

@@ -17,8 +17,8 @@ from typing import Any, Final
 import yaml
 
 from hpad.api import yaml_reader
-from hpad.api.json_text import refuse_halves
 from hpad.api.problem import Problem, duplicate
+from hpad.api.text import refuse_halves
 from hpad.files import opened
 
 LARGEST: Final = 64 << 20

@@ -16,8 +16,8 @@ from typing import IO, Any, Final, NoReturn
 import msgspec
 
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
-from hpad.api.json_text import refuse_halves
 from hpad.api.sample import AdapterError, Answer, Query
+from hpad.api.text import refuse_halves
 from hpad.engine import turn
 from hpad.engine.settle import Outcome
 from hpad.engine.turn import Reconcile

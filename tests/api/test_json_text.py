@@ -5,8 +5,8 @@ import tracemalloc
 
 import pytest
 
-from hpad.api import json_text
-from hpad.api.json_text import punctuation
+from hpad.api import text as texts
+from hpad.api.text import punctuation
 
 
 def scanned(text: bytes) -> int:
@@ -23,7 +23,7 @@ def scanned(text: bytes) -> int:
 
 
 def test_marks_within_strings_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_text, "_CHUNK", 2)
+    monkeypatch.setattr(texts, "_CHUNK", 2)
     for characters in itertools.product(b'",[x\\', repeat=6):
         text = bytes(characters)
         assert punctuation(text, b",[", 0) == scanned(text), text
