@@ -9,10 +9,19 @@ from typing import Any, Final
 import msgspec
 
 from hpad.api import quantity
-from hpad.api.deletion_cost import DeletionCost, of_annotations, to_annotations
 from hpad.api.kept import kept
 from hpad.api.metadata import Moment
-from hpad.api.pod import AppliedRequests, ContainerRequests, OtherRequests, Pod, effective_requests, other_requests
+from hpad.api.pod import (
+    AppliedRequests,
+    ContainerRequests,
+    DeletionCost,
+    OtherRequests,
+    Pod,
+    cost_annotations,
+    cost_of_annotations,
+    effective_requests,
+    other_requests,
+)
 from hpad.api.quantity import Quantity
 from hpad.api.wire import DECODED, EMPTY, TEXTS, ControlledMeta, controller_of, interned, labels, short
 
@@ -117,7 +126,7 @@ def _deletion_cost(annotations: bytes) -> DeletionCost | None:
     # Nearly no pod has one, and annotations are long: they are searched, not decoded.
     if _COST not in annotations:
         return None
-    return of_annotations(TEXTS.decode(annotations) or {})
+    return cost_of_annotations(TEXTS.decode(annotations) or {})
 
 
 def _address_number(text: str) -> int:
@@ -238,7 +247,7 @@ def to_builtins(pod: Pod, now: datetime) -> dict[str, Any]:
         "name": pod.name,
         "namespace": pod.namespace,
         "labels": dict(pod.labels),
-        "annotations": {} if pod.deletion_cost is None else _filled(to_annotations(pod.deletion_cost)),
+        "annotations": {} if pod.deletion_cost is None else _filled(cost_annotations(pod.deletion_cost)),
         "deletionTimestamp": now if pod.deleted else None,
     }
     spec = {

@@ -8,10 +8,9 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from hpad.api import duration
-from hpad.api.deletion_cost import set_by_hpad
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
 from hpad.api.metadata import AUTOSCALER_KEY, Key
-from hpad.api.pod import Pod
+from hpad.api.pod import Pod, set_by_hpad
 from hpad.api.sample import AdapterError
 from hpad.engine.view import Competitor
 from hpad.kube import errors, events, hpas, owners, paths, pods, scale

@@ -8,9 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from hpad.api import pod_json
-from hpad.api.deletion_cost import COST_SET, DELETION_COST, DeletionCost, to_annotations
 from hpad.api.metadata import Key
-from hpad.api.pod import Pod
+from hpad.api.pod import COST_SET, DELETION_COST, DeletionCost, Pod, cost_annotations
 from hpad.api.selector import Operator, Selector
 from hpad.kube import paths
 from hpad.kube.cache import Cache
@@ -208,7 +207,7 @@ Json = dict[str, Any]
 
 def cost_patch(cost: DeletionCost) -> bytes:
     """Returns the merge patch that gives a pod these annotations."""
-    return msgspec.json.encode({"metadata": {"annotations": to_annotations(cost)}})
+    return msgspec.json.encode({"metadata": {"annotations": cost_annotations(cost)}})
 
 
 def cost_removal(found: DeletionCost) -> bytes:
@@ -224,7 +223,7 @@ def cost_removal(found: DeletionCost) -> bytes:
 
 
 def _present(cost: DeletionCost) -> dict[str, str]:
-    return {name: text for name, text in to_annotations(cost).items() if text is not None}
+    return {name: text for name, text in cost_annotations(cost).items() if text is not None}
 
 
 def _step(operation: str, annotation: str, value: str | None = None) -> Json:

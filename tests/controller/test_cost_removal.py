@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from support.controller import FakeCluster, Source, Switch
 from support.virtual_time import VirtualClock, in_virtual_time
 
-from hpad.api.deletion_cost import DeletionCost
+from hpad.api.pod import DeletionCost
 from hpad.controller.sparing import CostRemoval, kept_seconds
 from hpad.engine.deletion_costs import MOST
 from hpad.kube import errors

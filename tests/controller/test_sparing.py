@@ -10,8 +10,8 @@ import pytest
 from support.controller import Bench, annotated, hpa
 from support.virtual_time import in_virtual_time
 
-from hpad.api.deletion_cost import DeletionCost
 from hpad.api.metadata import Key
+from hpad.api.pod import DeletionCost
 from hpad.api.sample import AdapterError
 from hpad.engine.turn import Reconcile
 from hpad.kube import errors

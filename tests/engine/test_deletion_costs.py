@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engine import pod
 
-from hpad.api.deletion_cost import DELETION_COST, DeletionCost
-from hpad.api.pod import Pod
+from hpad.api.pod import DELETION_COST, DeletionCost, Pod
 from hpad.engine.deletion_costs import HIGHEST, LOWEST, MOST, Work, costs, in_order
 from hpad.lab.cluster.pods import deletion_rank
 

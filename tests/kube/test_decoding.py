@@ -7,10 +7,9 @@ import msgspec
 import pytest
 
 from hpad.api import pod_json
-from hpad.api.deletion_cost import COST_BEFORE, COST_SET, DELETION_COST, DeletionCost
 from hpad.api.hpa import API_VERSION, KIND, HorizontalPodAutoscaler, to_builtins
 from hpad.api.metadata import Key
-from hpad.api.pod import ContainerRequests
+from hpad.api.pod import COST_BEFORE, COST_SET, DELETION_COST, ContainerRequests, DeletionCost
 from hpad.api.wire import UNDECODABLE
 from hpad.kube import hpas, pods, scale, watch
 

@@ -4,9 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpad.api import selector
-from hpad.api.deletion_cost import DeletionCost
 from hpad.api.metadata import Key
-from hpad.api.pod import Pod
+from hpad.api.pod import DeletionCost, Pod
 from hpad.clock import SystemClock
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client

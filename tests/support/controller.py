@@ -11,7 +11,6 @@ from support import virtual_time
 from support.asked import Gathering
 
 from hpad.api import hpa as v2
-from hpad.api.deletion_cost import DeletionCost, set_by_hpad
 from hpad.api.hpa import (
     CrossVersionObjectReference,
     HorizontalPodAutoscaler,
@@ -22,7 +21,7 @@ from hpad.api.hpa import (
     from_builtins,
 )
 from hpad.api.metadata import Key
-from hpad.api.pod import ContainerRequests, Pod
+from hpad.api.pod import ContainerRequests, DeletionCost, Pod, set_by_hpad
 from hpad.api.sample import AdapterError, ExternalSample, HPAIdentity, PodSample, PodValue, Query, Sample
 from hpad.api.selector import Selector
 from hpad.controller.controller import Controller

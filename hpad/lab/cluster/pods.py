@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from hpad.api import deletion_cost
+from hpad.api.pod import DELETION_COST, cost_value
 from hpad.lab.cluster.resources import PODS, Object, Resource, copied
 from hpad.lab.cluster.store import Store
 
@@ -87,7 +87,7 @@ def deletion_rank(pod: Object) -> tuple[Any, ...]:
         bool((pod.get("spec") or {}).get("nodeName")),
         {"Pending": 0, "Unknown": 1}.get(phase(pod), 2),
         is_ready(pod),
-        deletion_cost.value(annotations.get(deletion_cost.DELETION_COST)),
+        cost_value(annotations.get(DELETION_COST)),
         -max((status.get("restartCount", 0) for status in statuses), default=0),
         -created.timestamp(),
         -int(pod["metadata"]["resourceVersion"]),

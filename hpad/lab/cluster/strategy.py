@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from hpad.api import deletion_cost
 from hpad.api.metadata import subdomain_faults
+from hpad.api.pod import DELETION_COST, is_valid_cost
 from hpad.lab.cluster import defaults, errors, rules, selectors
 from hpad.lab.cluster.resources import DEPLOYMENTS, PODS, Object, Resource, copied
 
@@ -151,13 +151,13 @@ def _cost_causes(field: str, pod: Object, old: Object | None) -> list[errors.Cau
     Source: Kubernetes 1.36, pkg/api/pod/util.go: AllowInvalidPodDeletionCost.
     """
     text, before = _deletion_cost(pod), None if old is None else _deletion_cost(old)
-    if text is None or deletion_cost.is_valid(text) or not (before is None or deletion_cost.is_valid(before)):
+    if text is None or is_valid_cost(text) or not (before is None or is_valid_cost(before)):
         return []
-    return [errors.wrong(f"{field}.annotations[{deletion_cost.DELETION_COST}]", text, "must be a 32bit integer")]
+    return [errors.wrong(f"{field}.annotations[{DELETION_COST}]", text, "must be a 32bit integer")]
 
 
 def _deletion_cost(pod: Object) -> str | None:
-    found: str | None = ((pod.get("metadata") or {}).get("annotations") or {}).get(deletion_cost.DELETION_COST)
+    found: str | None = ((pod.get("metadata") or {}).get("annotations") or {}).get(DELETION_COST)
     return found
 
 

@@ -8,9 +8,8 @@ from kube.contract.conftest import Api
 from kube.contract.test_contract import PODS, WORKLOADS, pod, workload
 from support.scripted_server import until
 
-from hpad.api.deletion_cost import COST_SET, DELETION_COST, DeletionCost
 from hpad.api.metadata import Key
-from hpad.api.pod import Pod
+from hpad.api.pod import COST_SET, DELETION_COST, DeletionCost, Pod
 from hpad.kube.cluster import Cluster
 from hpad.kube.errors import ApiError
 
