@@ -5,7 +5,6 @@
 
 import argparse
 import contextlib
-import importlib
 import io
 import os
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from hpad import cli
 from hpad.cli import COMMANDS, kubectl, main
 from hpad.engine import annotations, stage
 from hpad.lab.autoscaler import options
@@ -512,7 +512,7 @@ def _parsers() -> Iterator[argparse.ArgumentParser]:
     program = argparse.ArgumentParser(prog="hpad")
     commands = program.add_subparsers()
     for name in COMMANDS:
-        importlib.import_module(f"hpad.cli.{name.replace('-', '_')}").add_parser(commands)
+        cli.add(commands, name)
     for parser in commands.choices.values():
         yield parser
         yield from _below(parser)

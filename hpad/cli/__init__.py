@@ -1,6 +1,7 @@
 """The command line `hpad`: one file per command.
 
-Each has `add_parser(commands)`, which adds the command to argparse's subparsers with `run(args) -> exit status`.
+Each has the texts HELP, DESCRIPTION and EPILOG, `add_arguments(parser)`, and `run(args) -> exit status`, unless all its
+actions have one of their own.
 
 Exit status 0 is success, 1 a failure that one line on stderr explains, 2 wrong use, 130 an interrupt (Ctrl-C).
 """
@@ -128,5 +129,12 @@ def make_parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     # Imports only the command that is called, since imports take most of the time of a short command.
     for name in arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS:
-        importlib.import_module(f"hpad.cli.{name.replace('-', '_')}").add_parser(commands)
+        add(commands, name)
     return parser, commands
+
+
+def add(commands: Any, name: str) -> None:
+    """Adds the command of this name to argparse's subparsers."""
+    module = importlib.import_module(f"hpad.cli.{name.replace('-', '_')}")
+    run = getattr(module, "run", None)
+    module.add_arguments(program.add_command(commands, name, run, module.HELP, module.DESCRIPTION, module.EPILOG))

@@ -4,17 +4,19 @@ import argparse
 import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from hpad.adapter import Adapter, AdapterError
 from hpad.api.sample import SOURCE_TYPES
-from hpad.cli import output, paint
+from hpad.cli import output, paint, program
 from hpad.cli.output import Failure
 from hpad.sources import plugins
 
-_EPILOG = """\
+HELP: Final = "list the installed adapters of metric sources, or describe their settings"
+DESCRIPTION: Final = "List the installed adapters, the kinds of metric sources, or describe the settings of one."
+EPILOG: Final = """\
 examples:
   hpad adapters list               the installed adapters, hpad's own and those of other packages
   hpad adapters describe rabbitmq  which metrics it answers, and every setting with type, default and meaning
@@ -25,30 +27,17 @@ exit status: 0 success, 1 an adapter cannot be loaded or there is none of that n
 _LISTS = (msgspec.inspect.ListType, msgspec.inspect.SetType, msgspec.inspect.VarTupleType)
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "adapters",
-        help="list the installed adapters of metric sources, or describe their settings",
-        description="List the installed adapters, the kinds of metric sources, or describe the settings of one.",
-        epilog=_EPILOG,
-    )
-    parser.set_defaults(run=list_all)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_format(parser)
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
-    list_parser = actions.add_parser(
-        "list", help="list all adapters, one per line (default)", description="List all installed adapters."
-    )
+    text = "list all adapters, one per line (default)"
+    list_parser = program.add_command(actions, "list", run, text, "List all installed adapters.")
     # Without a default, which would replace the value before the action: `hpad adapters -o json list`.
     output.add_format(list_parser, default=argparse.SUPPRESS)
-    list_parser.set_defaults(run=list_all)
-    describe_parser = actions.add_parser(
-        "describe",
-        help="describe one adapter and its settings",
-        description="Describe one adapter: the metrics it answers, and each setting with type, default and meaning.",
-    )
+    about = "Describe one adapter: the metrics it answers, and each setting with type, default and meaning."
+    describe_parser = program.add_command(actions, "describe", describe, "describe one adapter and its settings", about)
     describe_parser.add_argument("name", metavar="NAME", help="as in `adapter: NAME` of the configuration")
     output.add_format(describe_parser, default=argparse.SUPPRESS)
-    describe_parser.set_defaults(run=describe)
 
 
 def loadable() -> dict[str, type[Adapter]]:
@@ -62,7 +51,7 @@ def loadable() -> dict[str, type[Adapter]]:
     return found
 
 
-def list_all(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Prints one line per adapter, with the reason if it cannot be loaded. 0 if all can be loaded, else 1."""
     found = [_listed(name) for name in plugins.names()]
     if args.output == "json":

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from hpad.api import numbers
 from hpad.api.hpa import HorizontalPodAutoscaler
@@ -37,13 +37,14 @@ from hpad.simulation.advice.summary import FleetAdvice
 from hpad.simulation.history import HistoryError
 
 _MOST_COLUMNS: Final = 120
-_DESCRIPTION: Final = """\
+HELP: Final = "say what is wrong with the HPAs of a cluster, and what would be better"
+DESCRIPTION: Final = """\
 Say what is wrong with the HPAs of a cluster, whichever controller runs them, and which settings would have served
 better. It lists the HPAs, reads their past from Prometheus (kube-state-metrics and cAdvisor), or from recordings of
 hpad, and runs the decisions of other settings over it. Nothing in the cluster changes; docs/advise.md says what is
 measured and what is modelled."""
 
-_EXAMPLES: Final = """\
+EPILOG: Final = """\
 examples:
   hpad advise --prometheus http://localhost:9090
                                         all HPAs of the cluster over the last 7 days
@@ -73,13 +74,7 @@ worse, 1 if one is, 3 if one cannot be judged (the model is not trusted, there i
 metrics) and none is worse"""
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "advise",
-        help="say what is wrong with the HPAs of a cluster, and what would be better",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     advise_hpas.add_arguments(parser)
     advise_past.add_arguments(parser.add_argument_group("the past"))
     _add_model(parser.add_argument_group("the model"))
@@ -92,7 +87,6 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--check", metavar="FILE", help=text)
     output.add_format(parser)
     paint.add_color(parser)
-    parser.set_defaults(run=run)
 
 
 def _add_model(group: argparse._ArgumentGroup) -> None:

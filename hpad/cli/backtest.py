@@ -33,12 +33,13 @@ from hpad.simulation.recorded import RecordedBacktest
 from hpad.simulation.report import BacktestReport, page, span_of
 from hpad.simulation.thinning import MetricChart, metric_charts
 
-_DESCRIPTION = """\
+HELP: Final = "what an HPA would have done with the past"
+DESCRIPTION: Final = """\
 Backtest an HPA: run the decisions of hpad over the past load of a workload, and compare specs. The past is a recording
 of `hpad run --record`, a CSV file, or range queries of Prometheus. Nothing is written to a cluster; docs/backtest.md
 says what is measured and what is modelled."""
 
-_EXAMPLES = f"""\
+EPILOG: Final = f"""\
 examples:
   hpad backtest web.yaml --recording ./records --set spec.maxReplicas=20
                                         the recorded HPA beside the one with another maximum
@@ -64,13 +65,7 @@ _SHOWN: Final = 40
 """Rescales and candidates that are printed; the report and JSON have all."""
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "backtest",
-        help="what an HPA would have done with the past",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("manifest", metavar="MANIFEST", help="file with the HPA")
     parser.add_argument("other", metavar="MANIFEST2", nargs="?", help="file with another form of it")
     manifest.add_arguments(parser)
@@ -110,7 +105,6 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a page (HTML) with charts")
     output.add_format(parser)
     paint.add_color(parser)
-    parser.set_defaults(run=run)
 
 
 class _Case(NamedTuple):

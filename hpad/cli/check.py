@@ -23,7 +23,9 @@ from hpad.manifests.keda.conversion import PLACEHOLDER
 if TYPE_CHECKING:
     from hpad.manifests.prometheus_adapter import FoundRules
 
-_EPILOG: Final = """\
+HELP: Final = "validate HPA manifests and the daemon's configuration"
+DESCRIPTION: Final = "Validate HPA manifests, and the daemon's configuration."
+EPILOG: Final = """\
 examples:
   hpad check web.yaml                  every error with file, line and field
   hpad check /etc/hpad/hpas            all *.yaml, *.yml, *.json and *.jsonl of a folder
@@ -79,13 +81,7 @@ class Checked:
     hpa: v2.HorizontalPodAutoscaler | None = None
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "check",
-        help="validate HPA manifests and the daemon's configuration",
-        description="Validate HPA manifests, and the daemon's configuration.",
-        epilog=_EPILOG,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, a folder, or - for standard input")
     output.add_format(parser)
     parser.add_argument(
@@ -96,7 +92,6 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="allow minReplicas 0, as with the feature gate HPAScaleToZero (or name the configuration that sets it)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

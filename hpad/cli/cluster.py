@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from hpad.lab.cluster import Cluster
     from hpad.settings.model import Settings
 
-DESCRIPTION = """\
+HELP: Final = "start a cluster on this machine, to try manifests on"
+DESCRIPTION: Final = """\
 Start an API server on 127.0.0.1 with the controllers of Deployments, ReplicaSets, ReplicationControllers and
 StatefulSets, and run pods as processes of this machine: a container's `command` is started, its `image` is not. A
 container without a command is simulated: it is running and ready, but has no process, as an event of its pod notes.
@@ -35,7 +36,7 @@ This is a place to try things, not a replacement for Kubernetes: it has no authe
 (a pod has all rights of your user), no scheduler, no network of its own and no images, and keeps nothing after its end.
 --service makes it a service for the workers of one machine.
 """
-EPILOG = """\
+EPILOG: Final = """\
 examples:
   hpad cluster --hpad shop.yaml                    what hpad does with the manifests in shop.yaml
   hpad cluster --pretend --kubeconfig ./lab.json   objects without processes; writes the kubeconfig to ./lab.json
@@ -48,13 +49,7 @@ exit status: 0 after Ctrl-C or SIGTERM, 1 if the cluster cannot start or a manif
 _ZERO: Final = "0 needs the feature gate HPAScaleToZero: --scale-to-zero, or --hpad with settings that set it"
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "cluster",
-        help="start a cluster on this machine, to try manifests on",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", metavar="FILE", help="manifests to apply: a file, a folder, or -")
     parser.add_argument(
         "--hpad", action="store_true", help="run hpad in it; its settings come from --config and the environment"
@@ -90,7 +85,6 @@ def add_parser(commands: Any) -> None:
         help="run as a service for one machine (docs/one-machine.md): authenticate requests, as with --rbac; keep the "
         "objects in FOLDER; send the output of containers to the journal; on SIGHUP read the files again",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

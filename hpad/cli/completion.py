@@ -5,7 +5,7 @@ A script calls `hpad completion SHELL --words=WORDS` for each completion, so it 
 
 import argparse
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from hpad import cli
 
@@ -61,7 +61,9 @@ def _choices(action: argparse.Action) -> tuple[str, ...]:
     return tuple(map(str, action.choices or ()))
 
 
-_EPILOG: Final = """\
+HELP: Final = "print a script that completes commands and flags in bash or zsh"
+DESCRIPTION: Final = "Print a script that completes the commands and flags of hpad in a shell."
+EPILOG: Final = """\
 examples:
   source <(hpad completion bash)                            in this bash; in ~/.bashrc for each one
   source <(hpad completion zsh)                             in this zsh, after compinit; in ~/.zshrc for each one
@@ -86,17 +88,10 @@ if [ "$funcstack[1]" = "_hpad" ]; then _hpad "$@"; else compdef _hpad hpad; fi
 _SCRIPTS: Final = {"bash": _BASH, "zsh": _ZSH}
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "completion",
-        help="print a script that completes commands and flags in bash or zsh",
-        description="Print a script that completes the commands and flags of hpad in a shell.",
-        epilog=_EPILOG,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=tuple(_SCRIPTS), metavar="SHELL", help="bash or zsh")
     # One argument with a line for each word, since argparse takes no "--" into a list.
     parser.add_argument("--words", help=argparse.SUPPRESS)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

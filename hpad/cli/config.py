@@ -19,7 +19,7 @@ import yaml
 from hpad import settings
 from hpad.adapter import AdapterError
 from hpad.api.secrets import holds_secret
-from hpad.cli import adapters, flags, output
+from hpad.cli import adapters, flags, output, program
 from hpad.settings import SourceSettings, rows
 from hpad.settings.parsers import Json
 from hpad.settings.rows import SettingRow
@@ -106,7 +106,9 @@ def _server(url: str) -> str:
     return "/".join(url.split("/", 3)[:3])
 
 
-_EPILOG = """\
+HELP: Final = "show the settings in force, or the JSON schema of the configuration"
+DESCRIPTION: Final = "Show the settings in force and where each comes from, or the JSON schema of the configuration."
+EPILOG: Final = """\
 examples:
   hpad config show --config hpad.yaml      every setting in force, and where it comes from
   hpad config show -o json --workers=9     {"workers": {"value": 9, "from": "--workers"}, ...}
@@ -120,22 +122,16 @@ exit status: 0 success, 2 for wrong use or invalid settings
 _SHORT = 60
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "config",
-        help="show the settings in force, or the JSON schema of the configuration",
-        description="Show the settings in force and where each comes from, or the JSON schema of the configuration.",
-        epilog=_EPILOG,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     text = "show the settings in force, and where each comes from"
-    show = actions.add_parser("show", help=text, description=f"{text.capitalize()}. Takes the settings of `hpad run`.")
+    about = f"{text.capitalize()}. Takes the settings of `hpad run`."
+    show = program.add_command(actions, "show", run_show, text, about)
     output.add_format(show)
     flags.add(show)
-    show.set_defaults(run=run_show)
     text = "print the JSON schema of the configuration"
     about = f"{text.capitalize()}, with the settings of all installed adapters.".replace("json", "JSON")
-    actions.add_parser("schema", help=text, description=about).set_defaults(run=run_schema)
+    program.add_command(actions, "schema", run_schema, text, about)
 
 
 def run_schema(args: argparse.Namespace) -> int:

@@ -39,7 +39,12 @@ _EXPECTED: Final = (
     "resourceRules), the ConfigMap with it, or the values of its chart"
 )
 
-_EPILOG = """\
+HELP: Final = "rewrite HPAs as autoscaling/v2 (or v1), and objects of KEDA as HPAs and settings"
+DESCRIPTION: Final = (
+    "Rewrite HPA manifests as autoscaling/v2, or v1, and objects of KEDA and rules of\n"
+    "prometheus-adapter as HPAs and settings of hpad."
+)
+EPILOG: Final = f"""\
 examples:
   hpad convert old.yaml > new.yaml        autoscaling/v2, from v1, v2beta1, v2beta2 or v2
   hpad convert --to v1 web.yaml           autoscaling/v1; fields that v1 lacks go into annotations
@@ -60,7 +65,7 @@ With --out a conversion can be repeated: files that exist with the same content 
 other content, nothing is written.
 
 Of a ScaledObject, these triggers are carried over:
-%(triggers)s.
+{textwrap.fill(", ".join(scaledobject.TRIGGERS), 118)}.
 Others are named with what to use instead. Each loss or change is named on standard error, with file, line, object and
 field. A paused ScaledObject becomes a paused HPA. Parameters of a TriggerAuthentication, and variables of the target's
 containers (of its Deployment or StatefulSet, if it is given), are read where no Secret holds them. Secrets are never
@@ -79,14 +84,7 @@ errors and is left out, or there is nothing to convert, 2 wrong use, 3 something
 """
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "convert",
-        help="rewrite HPAs as autoscaling/v2 (or v1), and objects of KEDA as HPAs and settings",
-        description="Rewrite HPA manifests as autoscaling/v2, or v1, and objects of KEDA and rules of\n"
-        "prometheus-adapter as HPAs and settings of hpad.",
-        epilog=_EPILOG.replace("%(triggers)s", textwrap.fill(", ".join(scaledobject.TRIGGERS), 118)),
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, a folder, or - for standard input")
     output.add_format(parser, "yaml", "json")
     parser.add_argument(
@@ -113,7 +111,6 @@ def add_parser(commands: Any) -> None:
         help="the folder in which hpad will find the files with secrets (default: %(default)s)",
     )
     parser.add_argument("--lossy", action="store_true", help="exit with status 0, not 3, if something is lost")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

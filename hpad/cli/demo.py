@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from hpad.api.text import shown
 from hpad.cli import output
@@ -16,7 +16,8 @@ from hpad.cli.output import Failure
 from hpad.daemon import process
 from hpad.lab.demo.timing import DEFAULT, MINIMUM
 
-DESCRIPTION = """\
+HELP: Final = "show real processes being scaled"
+DESCRIPTION: Final = """\
 Starts an API server, hpad, and a few real programs on this machine, and shows hpad scaling them:
 
   cpu    php-apache, a web server that burns CPU for each request, by its CPU usage (1 to 7 replicas and back)
@@ -26,7 +27,7 @@ Starts an API server, hpad, and a few real programs on this machine, and shows h
 Everything listens on 127.0.0.1 only and is stopped and removed at the end. The applied manifests are
 hpad/lab/demo/manifests/*.yaml; their `behavior` shortens the stabilization windows, so that the demo is short.
 """
-EPILOG = """\
+EPILOG: Final = """\
 examples:
   hpad demo                        both halves, in about two minutes
   hpad demo --only cpu             the first half alone
@@ -37,13 +38,7 @@ after Ctrl-C
 """
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "demo",
-        help="show real processes being scaled",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=("cpu", "queue"), help="run one half alone")
     parser.add_argument(
         "--seconds",
@@ -65,7 +60,6 @@ def add_parser(commands: Any) -> None:
         help="keep the logs of hpad and of the programs in this folder, and while it runs a kubeconfig for kubectl",
     )
     parser.add_argument("-o", "--output", choices=("json",), help="json: print one JSON line at the end as well")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

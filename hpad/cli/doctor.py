@@ -10,7 +10,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -199,7 +199,9 @@ def _advice(need: Need, settings: Settings) -> str:
     return "grant it as config/rbac does, or limit hpad to the namespace that grants it with --namespace"
 
 
-_EPILOG = """\
+HELP: Final = "check configuration, cluster, rights, sources and competing controllers"
+DESCRIPTION: Final = "Check whether hpad can do its work here, and advise how to correct problems."
+EPILOG: Final = """\
 It takes the settings of `hpad run`, from the same places; run it as the same user, on the same machine. It reads
 objects, requests which rights hpad has (SelfSubjectAccessReview), and queries each metric that HPAs name once, 20 at
 most. It changes nothing.
@@ -217,16 +219,9 @@ exit status: 0 without a finding of level error, 1 with one, 2 for wrong use
 """
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "doctor",
-        help="check configuration, cluster, rights, sources and competing controllers",
-        description="Check whether hpad can do its work here, and advise how to correct problems.",
-        epilog=_EPILOG,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_format(parser)
     flags.add(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from hpad.api import numbers
 from hpad.api.text import shown
@@ -25,10 +25,11 @@ _SAVE: Final = (
     "write a recording of the last decisions with all their inputs, as far as hpad has them in memory (setting"
     " record_recent), to this new file; compressed if its name ends in .gz"
 )
-_DESCRIPTION: Final = """\
+HELP: Final = "explain why an HPA has its replica count"
+DESCRIPTION: Final = """\
 Explain the last decision for an HPA, or an earlier one: the metrics with their samples and pods, how their proposals
 became the replica count, the write, and what would have to change for the next step. It asks a running hpad."""
-_EPILOG: Final = f"""\
+EPILOG: Final = f"""\
 examples:
   hpad explain web                        why the HPA web of the namespace default has its count, and what comes next
   hpad explain shop/autoscaler/web        the Autoscaler web, beside an HPA of that name
@@ -51,21 +52,14 @@ after Ctrl-C
 """
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "explain",
-        help="explain why an HPA has its replica count",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help=NAMES)
     parser.add_argument("-n", "--namespace", help="its namespace (default: default)")
-    add_arguments(parser)
+    add_choices(parser)
     client.add_arguments(parser)
-    parser.set_defaults(run=run)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_choices(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that choose decisions and the form of the output."""
     parser.add_argument("--at", metavar="TIME", help="explain the decision at that time")
     parser.add_argument("--last", metavar="N", type=numbers.whole(1, _MOST), help="list the last N decisions")

@@ -3,11 +3,11 @@
 import argparse
 import asyncio
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from hpad.api.metadata import Key
 from hpad.api.text import shown
-from hpad.cli import flags
+from hpad.cli import flags, program
 from hpad.cli.output import WrongUse
 from hpad.clock import SystemClock
 from hpad.notify.causes import NoticeChange, NoticePhase
@@ -17,6 +17,9 @@ from hpad.settings import Settings
 from hpad.settings.notify import NotifyCause
 from hpad.telemetry import Telemetry
 
+HELP: Final = "send a test message to the destinations of `notify`"
+DESCRIPTION: Final = "Send a test message to the destinations of `notify`."
+EPILOG: Final = ""
 _EPILOG: Final = """\
 examples:
   hpad notify test --config hpad.yaml            one message to each destination
@@ -26,15 +29,12 @@ exit status: 0 if all destinations took the message, 1 if one did not, 2 for wro
 """
 
 
-def add_parser(commands: Any) -> None:
-    about = "send a test message to the destinations of `notify`"
-    parser = commands.add_parser("notify", help=about, description=f"{about.capitalize()}.")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     text = "send one message, in one attempt, to each destination"
-    test = actions.add_parser("test", help=text, description=f"{text.capitalize()}.", epilog=_EPILOG)
+    test = program.add_command(actions, "test", run_test, text, epilog=_EPILOG)
     test.add_argument("destinations", nargs="*", metavar="NAME", help="only to these destinations (default: to all)")
     test.add_argument("--config", type=Path, metavar="FILE", help="settings in YAML (also HPAD_CONFIG)")
-    test.set_defaults(run=run_test)
 
 
 def run_test(args: argparse.Namespace) -> int:

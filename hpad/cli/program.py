@@ -130,6 +130,28 @@ class CommandParser(argparse.ArgumentParser):
             self._splits = False
 
 
+def add_command(
+    commands: Any,
+    name: str,
+    run: Callable[[argparse.Namespace], int] | None,
+    text: str,
+    description: str = "",
+    epilog: str = "",
+    **options: Any,
+) -> argparse.ArgumentParser:
+    """Adds a command, and returns its parser. `options` are those of argparse.
+
+    `run` runs it; None: each of its actions has one. `text` is its line in the list of commands, and as a sentence the
+    default of `description`.
+    """
+    description = description or f"{text[0].upper()}{text[1:]}."
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=description, epilog=epilog, **options
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
 def called(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.ArgumentParser:
     """Returns the parser of the command and subcommand that the arguments name."""
     for action in parser._actions:

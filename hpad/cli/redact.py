@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from hpad.cli.output import Failure, WrongUse
 from hpad.cli.replay import Located, Selection, add_hpa
@@ -15,12 +15,13 @@ from hpad.records import replay, writer
 from hpad.records.format import RecordingError
 from hpad.records.redact import Redaction
 
-_DESCRIPTION = """\
+HELP: Final = "replace the names in a recording"
+DESCRIPTION: Final = """\
 Write a copy of recordings in which names are replaced: of HPAs, namespaces, targets, pods and containers, and the keys
 and values of labels and selectors. One name has one replacement in the whole copy. Numbers, times and names of metrics
 stay, and so do words of error texts that are none of these names: read the copy before you publish it. The copy gives
 the same decisions in `hpad replay`; this is checked before it is written."""
-_EPILOG = """\
+EPILOG: Final = """\
 examples:
   hpad redact ./records -o report.jsonl.gz                   all HPAs
   hpad redact ./records --hpa shop/web -o report.jsonl.gz    one HPA
@@ -29,17 +30,13 @@ examples:
 exit status: 0 success, 2 wrong use, or a file cannot be read, redacted or written"""
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "redact", help="replace the names in a recording", description=_DESCRIPTION, epilog=_EPILOG
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help=".jsonl or .jsonl.gz, or a folder of them")
     add_hpa(parser)
     parser.add_argument(
         "-o", "--output", metavar="FILE", required=True, help="the copy; compressed if it ends in .gz; must not exist"
     )
     parser.add_argument("--names", metavar="FILE", help="file for the names and replacements, JSON; must not exist")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

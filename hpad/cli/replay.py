@@ -25,13 +25,14 @@ from hpad.engine.turn import Reconcile
 from hpad.records import replay
 from hpad.records.format import RecordingError, Scenario, decode_scenario
 
-_DESCRIPTION = """\
+HELP: Final = "decide recorded reconciles again"
+DESCRIPTION: Final = """\
 Replay recorded scenarios offline and print what hpad decides in each step: one JSON line per scenario,
 {"id", "steps": [{"scaleTo", "scaleUpdateAttempts", "statusUpdate", "events", "error", "action", "errorLabel",
 "metricComputations"}]}. A recording holds one scenario per line, a JSON object, as `hpad run --record DIR` writes it.
 Only --check reads the expectations of a scenario ("expect")."""
 
-_EXAMPLES = f"""\
+EPILOG: Final = f"""\
 examples:
   hpad replay --explain ./records       everything that `hpad run --record ./records` wrote
   hpad replay web.jsonl                 decisions as JSON
@@ -135,13 +136,7 @@ def _identity(scenario: dict[str, Any]) -> Key:
     return key_of(str(found.get("namespace") or "default"), str(found.get("name") or ""), str(whole.get("kind")))
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "replay",
-        help="decide recorded reconciles again",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help='.jsonl or .jsonl.gz, or a folder of them; "-" is standard input'
     )
@@ -153,7 +148,6 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--from", dest="begin", metavar="TIME", help="only steps since that time")
     parser.add_argument("--to", dest="end", metavar="TIME", help="only steps until that time")
     paint.add_color(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

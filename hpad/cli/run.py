@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -30,7 +30,8 @@ from hpad.store.store import StoreError
 _OTHER_VARIABLES: Final = ("config", "rabbitmq_url", "rabbitmq_username", "rabbitmq_password_file")
 _SIMILARITY: Final = 0.85
 """Excludes the variables that a Service named hpad adds to pods, such as HPAD_PORT_80_TCP."""
-_DESCRIPTION = """\
+HELP: Final = "run the daemon"
+DESCRIPTION: Final = """\
 Scale the targets of HorizontalPodAutoscalers, as kube-controller-manager's HPA controller does, until stopped by
 SIGTERM or SIGINT. The HPAs come from the API server, or from a folder of files or one file (--manifests).
 The settings are read again within seconds after their file, or a file that they name, has changed, and on SIGHUP:
@@ -39,7 +40,7 @@ sources, routes, intervals, tunables and log level change without a restart. Inv
 Turn the built-in controller off first (kube-controller-manager --controllers=*,-horizontal-pod-autoscaler-controller),
 or use --manifests if that is not possible: only one controller may own an HPA.
 """
-_EPILOG = """\
+EPILOG: Final = """\
 Settings come from --config, then from the environment (HPAD_SYNC_PERIOD=5s for --sync-period=5s, and so on), then from
 flags; the later one wins. HPAD_RABBITMQ_URL (with HPAD_RABBITMQ_USERNAME and HPAD_RABBITMQ_PASSWORD_FILE) adds a source
 for the metrics of that broker that need no configuration, such as queue_messages_ready and queue_workers_to_clear.
@@ -53,15 +54,8 @@ exit status: 0 after SIGTERM or SIGINT, 1 if the daemon fails, 2 for wrong use, 
 """
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "run",
-        help="run the daemon",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ import argparse
 import itertools
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -21,11 +21,12 @@ from hpad.records.entry import Entry
 _MOST: Final = 10_000
 """Decisions of one HPA."""
 _SHOWN: Final = 20
-_DESCRIPTION: Final = """\
+HELP: Final = "compare HPAs in shadow mode with what happened"
+DESCRIPTION: Final = """\
 Report on HPAs in shadow mode (annotation hpad.io/mode: shadow, or hpad run --dry-run): both replica counts over a time,
 that of hpad and that which the target had, and when and why they differed. It asks a running hpad, which must keep the
 decision history for that time (decision_history)."""
-_EPILOG: Final = f"""\
+EPILOG: Final = f"""\
 examples:
   hpad shadow-report                       all HPAs in shadow mode, over the last day
   hpad shadow-report -n shop web --since 8h
@@ -160,13 +161,7 @@ def _differences(intervals: Sequence[Interval]) -> Iterator[Interval]:
         yield open_
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "shadow-report",
-        help="compare HPAs in shadow mode with what happened",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{NAMES} (default: all HPAs)")
     parser.add_argument("-n", "--namespace", help="the namespace of a NAME without one (default: default)")
     parser.add_argument("--since", metavar="TIME", default="24h", help="the begin, or the length (default: 24h)")
@@ -174,7 +169,6 @@ def add_parser(commands: Any) -> None:
     output.add_format(parser, "text", "json", "yaml")
     paint.add_color(parser)
     client.add_arguments(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

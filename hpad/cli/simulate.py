@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from hpad.api import numbers
 from hpad.api.hpa import HorizontalPodAutoscaler
@@ -22,12 +22,13 @@ from hpad.simulation.outcome import OutcomeTally, wanted
 from hpad.simulation.run import Simulated, TurnDriver, simulate_together
 from hpad.simulation.sharing import SharedLedger
 
-_DESCRIPTION = """\
+HELP: Final = "what an HPA would do with a synthetic load"
+DESCRIPTION: Final = """\
 Simulate an HPA: run the decisions of hpad against a model of a workload under a synthetic load. Several HPAs of a
 manifest run together and share the budgets of --config. Nothing is read from a cluster, and nothing is written. All
 parameters of the model are part of the output; docs/simulate.md describes them."""
 
-_EXAMPLES = f"""\
+EPILOG: Final = f"""\
 loads (several add up):
   {f"{chr(10)}  ".join(FORMS)}
 
@@ -47,13 +48,7 @@ START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _MOST_TURNS: Final = 1_000_000
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "simulate",
-        help="what an HPA would do with a synthetic load",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("manifest", metavar="MANIFEST", help='file with the HPA; "-" is standard input')
     manifest.add_arguments(parser)
     parser.add_argument(
@@ -83,7 +78,6 @@ def add_parser(commands: Any) -> None:
     output.add_format(parser, "text", "json", "csv")
     workload.add_arguments(parser)
     paint.add_color(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

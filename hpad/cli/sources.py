@@ -6,10 +6,10 @@
 import argparse
 import asyncio
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from hpad.adapter import AdapterError, Answer, ObjectSample, PodSample
-from hpad.cli import client, flags, metric_request, offline, output, paint
+from hpad.cli import client, flags, metric_request, offline, output, paint, program
 from hpad.cli.metric_request import MetricRequest, quantity
 from hpad.clock import SystemClock
 from hpad.daemon import logs
@@ -17,7 +17,9 @@ from hpad.engine.render.text import line
 from hpad.settings import Settings
 from hpad.sources import limits, plugins
 
-_EPILOG: Final = """\
+HELP: Final = "show the state of the metric sources, or read a metric of one"
+DESCRIPTION: Final = "Show the state of the metric sources of a running hpad, or read one metric."
+EPILOG: Final = """\
 examples:
   hpad sources                                  the sources of the hpad that runs here: state, last error, latency
   hpad sources --address https://10.0.0.7:8473 --cacert ca.crt --token-file token -o json
@@ -52,20 +54,12 @@ another source; 2 for wrong use
 _UNANSWERED: Final = "keeps its replicas, unless another metric proposes more or a fallback applies"
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "sources",
-        help="show the state of the metric sources, or read a metric of one",
-        description="Show the state of the metric sources of a running hpad, or read one metric.",
-        epilog=_EPILOG,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     client.add_arguments(parser)
     output.add_format(parser)
-    parser.set_defaults(run=run)
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
-    test = actions.add_parser("test", help="read one metric of a source", description=_TEST, epilog=_TEST_EPILOG)
+    test = program.add_command(actions, "test", run_test, "read one metric of a source", _TEST, _TEST_EPILOG)
     metric_request.add_arguments(test)
-    test.set_defaults(run=run_test)
 
 
 def run(args: argparse.Namespace) -> int:

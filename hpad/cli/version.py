@@ -6,21 +6,18 @@ import platform
 import re
 import sys
 from importlib.metadata import Distribution
-from typing import Any
+from typing import Any, Final
 
 from hpad import build as build_of_hpad
 from hpad.cli import output
 
+HELP: Final = "print the version, and what hpad runs on"
+DESCRIPTION: Final = "Print hpad's version and commit, Python, the platform and the packages it uses, for bug reports."
+EPILOG: Final = "exit status: 0 success, 2 wrong use"
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "version",
-        help="print the version, and what hpad runs on",
-        description="Print hpad's version and commit, Python, the platform and the packages it uses, for bug reports.",
-        epilog="exit status: 0 success, 2 wrong use",
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_format(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

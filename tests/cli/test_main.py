@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,12 +22,7 @@ HPAD = (sys.executable, "-m", "hpad")
 def command(monkeypatch: pytest.MonkeyPatch, run: Callable[[argparse.Namespace], int]) -> None:
     """Replaces the command `version`."""
 
-    def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-        commands.add_parser("version").set_defaults(run=run)
-
-    module = types.ModuleType("hpad.cli.version")
-    module.add_parser = add_parser  # type: ignore[attr-defined]  # what every command has
-    monkeypatch.setitem(sys.modules, "hpad.cli.version", module)
+    monkeypatch.setattr("hpad.cli.version.run", run)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpad import settings
+from hpad import cli, settings
 from hpad.cli import flags, main, run
 from hpad.engine.view import Gates
 from hpad.manifests import folder
@@ -18,7 +18,7 @@ from hpad.settings.model import Election
 
 def settings_of(*arguments: str) -> settings.Settings:
     parser = argparse.ArgumentParser()
-    run.add_parser(parser.add_subparsers())
+    cli.add(parser.add_subparsers(), "run")
     return flags.read(parser.parse_args(["run", *arguments]))
 
 
@@ -78,7 +78,7 @@ def test_the_environment_may_name_the_file(tmp_path: Path, monkeypatch: pytest.M
 
 def test_flags_of_one_call_do_not_affect_the_next() -> None:
     parser = argparse.ArgumentParser()
-    run.add_parser(parser.add_subparsers())
+    cli.add(parser.add_subparsers(), "run")
     assert flags.read(parser.parse_args(["run", "--workers=3"])).workers == 3
     assert flags.read(parser.parse_args(["run"])).workers == settings.Settings().workers
 

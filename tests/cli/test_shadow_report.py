@@ -9,8 +9,9 @@ import msgspec
 import pytest
 from support.engine import START, Workload, external, series
 
+from hpad import cli
 from hpad.api.hpa import AUTOSCALER, KINDS
-from hpad.cli import client, shadow_report
+from hpad.cli import client
 from hpad.cli.output import Failure
 from hpad.cli.shadow_report import report
 from hpad.records.entry import Entry, first
@@ -114,7 +115,7 @@ class Answers:
 def run(monkeypatch: pytest.MonkeyPatch, entries: list[Entry], *arguments: str) -> int:
     monkeypatch.setattr(client, "reader", lambda args: Answers(entries))
     parser = argparse.ArgumentParser()
-    shadow_report.add_parser(parser.add_subparsers())
+    cli.add(parser.add_subparsers(), "shadow-report")
     args = parser.parse_args(["shadow-report", "--since", "2026-01-01T00:00:00Z", *arguments])
     status: int = args.run(args)
     return status

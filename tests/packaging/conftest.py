@@ -9,8 +9,8 @@ import pytest
 import structlog
 import yaml
 
-from hpad import settings
-from hpad.cli import flags, run
+from hpad import cli, settings
+from hpad.cli import flags
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 Json = dict[str, Any]
@@ -52,7 +52,7 @@ def only(documents: Callable[[str], list[Json]]) -> Callable[..., Json]:
 def parsed() -> Callable[[Sequence[str]], settings.Settings]:
     """Returns a function that reads settings from the arguments of `hpad`, beginning with "run"."""
     parser = argparse.ArgumentParser()
-    run.add_parser(parser.add_subparsers(required=True))
+    cli.add(parser.add_subparsers(required=True), "run")
     return lambda arguments: flags.read(parser.parse_args(arguments))
 
 

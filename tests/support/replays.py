@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from hpad.cli import replay as command
+from hpad import cli
 
 QUEUE: dict[str, Any] = {
     "type": "External",
@@ -29,7 +29,7 @@ def scenario(*steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 def called(*arguments: str) -> int:
     parser = argparse.ArgumentParser(prog="hpad")
-    command.add_parser(parser.add_subparsers())
+    cli.add(parser.add_subparsers(), "replay")
     args = parser.parse_args(["replay", *arguments])
     status: int = args.run(args)
     return status

@@ -8,6 +8,7 @@ from hpad.api import numbers
 from hpad.cli import client, explain, moments, output
 from hpad.cli.fetch import Hpa
 from hpad.cli.kubectl import connection, flags, names
+from hpad.cli.program import add_command
 
 _EXPLAIN: Final = """\
 Explain the last decision for an HPA, or an earlier one: its metrics with their samples and pods, how they became the
@@ -64,13 +65,11 @@ exit status: 0 success, 1 if no hpad answers, 2 wrong use
 
 
 def add_explain(commands: Any) -> None:
-    parser = flags.add_command(
-        commands, "explain", "explain why an HPA has its replica count", _EXPLAIN_EPILOG, _EXPLAIN
-    )
+    text = "explain why an HPA has its replica count"
+    parser = add_command(commands, "explain", _explain, text, _EXPLAIN, _EXPLAIN_EPILOG, allow_abbrev=False)
     parser.add_argument("name", metavar="NAME", help=names.FORMS)
-    explain.add_arguments(parser)
+    explain.add_choices(parser)
     flags.add_to_command(parser)
-    parser.set_defaults(run=_explain)
 
 
 def _explain(args: argparse.Namespace) -> int:
@@ -83,13 +82,14 @@ def _explain(args: argparse.Namespace) -> int:
 
 
 def add_history(commands: Any) -> None:
-    parser = flags.add_command(commands, "history", "list the past decisions for an HPA", _HISTORY_EPILOG)
+    text = "list the past decisions for an HPA"
+    parser = add_command(commands, "history", _history, text, epilog=_HISTORY_EPILOG, allow_abbrev=False)
     parser.add_argument("name", metavar="NAME", help=names.FORMS)
     last = f"the last N decisions (default: {_LAST})"
     parser.add_argument("--last", metavar="N", type=numbers.whole(1, _MOST), help=last)
     parser.add_argument("--since", metavar="TIME", help="the decisions since that time, or of that duration")
     flags.add_to_command(parser, ("text", "json", "yaml"))
-    parser.set_defaults(run=_history, at=None, watch=False, pods=False, save=None, color="auto")
+    parser.set_defaults(at=None, watch=False, pods=False, save=None, color="auto")
 
 
 def _history(args: argparse.Namespace) -> int:
@@ -101,9 +101,9 @@ def _history(args: argparse.Namespace) -> int:
 
 
 def add_sources(commands: Any) -> None:
-    parser = flags.add_command(commands, "sources", "show the state of the metric sources", _SOURCES_EPILOG)
+    text = "show the state of the metric sources"
+    parser = add_command(commands, "sources", _sources, text, epilog=_SOURCES_EPILOG, allow_abbrev=False)
     flags.add_to_command(parser, ("wide", "json", "yaml"))
-    parser.set_defaults(run=_sources)
 
 
 def _sources(args: argparse.Namespace) -> int:
@@ -115,10 +115,9 @@ def _sources(args: argparse.Namespace) -> int:
 
 def add_version(commands: Any) -> None:
     text = "print the versions of the plugin and of the hpad in the cluster"
-    parser = flags.add_command(commands, "version", text, _VERSION_EPILOG)
+    parser = add_command(commands, "version", _version, text, epilog=_VERSION_EPILOG, allow_abbrev=False)
     parser.add_argument("--client", action="store_true", help="only the version of the plugin")
     flags.add_to_command(parser, ("json", "yaml"))
-    parser.set_defaults(run=_version)
 
 
 def _version(args: argparse.Namespace) -> int:

@@ -49,15 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_connection(parser, str)
 
 
-def add_command(commands: Any, name: str, text: str, epilog: str, description: str = "") -> argparse.ArgumentParser:
-    """Adds a command with this help, and returns its parser. The description is `text` as a sentence by default."""
-    description = description or f"{text[0].upper()}{text[1:]}."
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=text, description=description, epilog=epilog, allow_abbrev=False
-    )
-    return parser
-
-
 def add_to_command(parser: argparse.ArgumentParser, formats: Sequence[str] = ()) -> None:
     """Adds the flags to the parser of a command, whose help shows the general ones only, and `-o` with `formats`.
 

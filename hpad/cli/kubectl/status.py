@@ -9,6 +9,7 @@ from hpad.cli import output, paint
 from hpad.cli.fetch import AUTOSCALER, local_name, looks
 from hpad.cli.kubectl import connection, flags, names
 from hpad.cli.output import WrongUse
+from hpad.cli.program import add_command
 from hpad.clock import SystemClock
 
 _EPILOG: Final = """\
@@ -45,12 +46,11 @@ Summary = Mapping[str, Any]
 
 def add_parser(commands: Any) -> None:
     text = "show HPAs with their state, what holds their count, and the last decision"
-    parser = flags.add_command(commands, "status", text, _EPILOG)
+    parser = add_command(commands, "status", run, text, epilog=_EPILOG, allow_abbrev=False)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{names.FORMS} (default: all HPAs)")
     parser.add_argument("-l", "--selector", metavar="LABELS", default="", help="only HPAs with these labels")
     parser.add_argument("-w", "--watch", action="store_true", help="go on with each row that changes until Ctrl-C")
     flags.add_to_command(parser, ("wide", "name", "json", "yaml"))
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
