@@ -10,7 +10,7 @@ import msgspec
 
 from hpad.adapter import Adapter, AdapterError
 from hpad.api.sample import SOURCE_TYPES
-from hpad.cli import output, paint, program
+from hpad.cli import output, program
 from hpad.cli.output import Failure
 from hpad.sources import plugins
 
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "json":
         output.print_value({"items": found}, "json")
     else:
-        paint.show_table([("NAME", "SERVES", "ANSWERS"), *map(_row, found)])
+        output.show_table([("NAME", "SERVES", "ANSWERS"), *map(_row, found)])
     return 1 if any("error" in each for each in found) else 0
 
 

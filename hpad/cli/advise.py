@@ -21,7 +21,6 @@ from hpad.cli import (
     manifest,
     moments,
     output,
-    paint,
 )
 from hpad.cli.advise_past import LookedAt, PastSource, ReadingProgress
 from hpad.cli.output import Failure, WrongUse
@@ -86,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "say whether the HPAs of this file or folder, or patches of them, would do worse; see the exit status"
     parser.add_argument("--check", metavar="FILE", help=text)
     output.add_format(parser)
-    paint.add_color(parser)
+    output.add_color(parser)
 
 
 def _add_model(group: argparse._ArgumentGroup) -> None:
@@ -121,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
         output.print_value(advise_json.as_json(advice), "json")
     else:
         whole = args.all or bool(args.names)
-        paint.show_lines(advise_text.lines(advice, whole=whole, width=_width()), args.color, _MOST_COLUMNS)
+        output.show_lines(advise_text.lines(advice, whole=whole, width=_width()), args.color, _MOST_COLUMNS)
     return 0 if advice.assessments else 1
 
 
@@ -157,7 +156,7 @@ def _check(args: argparse.Namespace, settings: Settings) -> int:
     if args.output == "json":
         output.print_value(advise_check.as_json(found, span, args.price), "json")
     else:
-        paint.show_lines(advise_check.lines(found, args.price), args.color)
+        output.show_lines(advise_check.lines(found, args.price), args.color)
     return advise_check.status(found)
 
 

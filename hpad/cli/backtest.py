@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from hpad.api import numbers
 from hpad.api.hpa import HorizontalPodAutoscaler, titled
 from hpad.api.text import meant, shown
-from hpad.cli import manifest, moments, output, paint, simulate_text, workload
+from hpad.cli import manifest, moments, output, simulate_text, workload
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
 from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
@@ -104,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a page (HTML) with charts")
     output.add_format(parser)
-    paint.add_color(parser)
+    output.add_color(parser)
 
 
 class _Case(NamedTuple):
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "json":
         output.print_value(_as_json(report), "json")
     else:
-        paint.show_lines(_as_lines(report), args.color)
+        output.show_lines(_as_lines(report), args.color)
     return 0
 
 
@@ -305,7 +305,7 @@ def _search(args: argparse.Namespace, settings: Settings) -> int:
     if args.output == "json":
         output.print_value({"items": [_candidate_as_json(each, args.price) for each in ranked]}, "json")
     else:
-        paint.show_lines(_ranking(ranked, list(parameters), args.price), args.color)
+        output.show_lines(_ranking(ranked, list(parameters), args.price), args.color)
     return 0
 
 
@@ -360,12 +360,12 @@ def _as_lines(report: BacktestReport) -> Iterator[Line]:
     for note in report.notes:
         yield labelled("Note", Span(note, WARN), width=_WIDTH)
     width = min(output.width() or 100, 120)
-    tops = output.tops_of_counts(result.outcome.highest for result in results)
+    tops = simulate_text.tops_of_counts(result.outcome.highest for result in results)
     for result in results:
         yield BLANK
         yield line(Span(f"Replicas, {result.name}", QUIET))
         milli = [(at, count * 1000) for at, count in result.curve]
-        yield from map(line, output.graph(milli, first, last, width, tops))
+        yield from map(line, simulate_text.graph(milli, first, last, width, tops))
     for result in results:
         yield BLANK
         yield from _rescales(result)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hpad.api.secrets import names_loopback
 from hpad.api.text import shown
-from hpad.cli import output, paint
+from hpad.cli import output
 from hpad.cli.fetch import Answer, Refusal, fetch
 from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
@@ -195,7 +195,7 @@ def show_sources(rows: Sequence[Mapping[str, Any]], value: Any, form: str) -> in
         output.print_value(value, form)
     else:
         now = SystemClock().now()
-        paint.show_table([_COLUMNS, *(_cells(row, now) for row in rows)])
+        output.show_table([_COLUMNS, *(_cells(row, now) for row in rows)])
     return 1 if any(row["state"] in _UNHEALTHY for row in rows) else 0
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hpad import clock
-from hpad.cli import checks, competing, doctor_controllers, flags, output, paint
+from hpad.cli import checks, competing, doctor_controllers, flags, output
 from hpad.cli.checks import ERROR, LEVELS, NOTE, OK, WARNING, Finding
 from hpad.daemon import assembly, logs
 from hpad.engine.render.text import line
@@ -300,4 +300,4 @@ def _print(findings: Sequence[Finding]) -> None:
             lines.append(line(f"{'':<23} -> {finding.do}", hang=27))
     counts = {level: sum(finding.level == level for finding in findings) for level in reversed(LEVELS)}
     lines.append(line(", ".join(f"{count} {level}" for level, count in counts.items() if count)))
-    paint.show_lines(lines, most=None)
+    output.show_lines(lines, most=None)

@@ -10,7 +10,7 @@ from typing import Final
 
 from hpad.api import numbers
 from hpad.api.text import shown
-from hpad.cli import client, moments, output, paint
+from hpad.cli import client, moments, output
 from hpad.cli.fetch import AUTOSCALER, NAMES, Hpa, Json, NoHpa, converted, looks, parsed
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
@@ -68,7 +68,7 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pods", action="store_true", help="show all pods of each metric")
     parser.add_argument("--save", metavar="FILE", type=Path, help=_SAVE)
     parser.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text", help=_FORMS)
-    paint.add_color(parser)
+    output.add_color(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -149,7 +149,7 @@ def _print(found: Json, args: argparse.Namespace, *, past: bool = False) -> None
     now = None if past else _now()
     notes = list(_notes(found))
     shown_lines: Iterator[Line] = lines(made, outlook, now=now, notes=notes, all_pods=args.pods, hint=_MORE_PODS)
-    paint.show_lines(shown_lines, args.color)
+    output.show_lines(shown_lines, args.color)
 
 
 def _notes(found: Json) -> Iterator[str]:
@@ -175,7 +175,7 @@ def show_list(hpa: Hpa, entries: Sequence[Json], args: argparse.Namespace) -> in
     elif not entries:
         raise Failure(f"there is no decision for the {hpa.titled} in that time")
     else:
-        paint.show_lines(rows(list(reversed(entries))), args.color)
+        output.show_lines(rows(list(reversed(entries))), args.color)
     return 0
 
 
@@ -219,4 +219,4 @@ def _print_one(entry: Json, args: argparse.Namespace) -> None:
         output.print_value(entry, args.output)
     else:
         head = f"{datetime.fromisoformat(entry['began']):%Y-%m-%d %H:%M:%SZ}  "
-        paint.show_lines([line(head, Span(entry["sentence"], _style(entry)), hang=len(head))], args.color)
+        output.show_lines([line(head, Span(entry["sentence"], _style(entry)), hang=len(head))], args.color)

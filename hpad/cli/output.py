@@ -1,26 +1,23 @@
-"""How commands print: without control characters of foreign texts, and with graphs.
+"""How commands print: values as JSON or YAML, and lines of text, all without control characters of foreign texts.
 
-Texts of metric sources, API servers and files pass through `hpad.api.text.harmless_lines`; `hpad.cli.paint` wraps.
+Texts of metric sources, API servers and files pass through `hpad.api.text.harmless_lines`.
 """
 
 import argparse
 import io
+import itertools
 import json
-import math
 import os
+import re
 import shutil
 import sys
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
-from itertools import pairwise
-from operator import itemgetter
 from typing import Any, Final, TextIO, cast
 
-from hpad.api import amounts
-from hpad.api.text import harmless_lines
-from hpad.lab.demo.chart import EIGHTHS
+from hpad.api.text import harmless, harmless_lines
+from hpad.engine.render.text import BAD, GOOD, PLAIN, QUIET, STRONG, WARN, Line, Span, table
+from hpad.lab.demo.style import Style
 
 
 class Failure(Exception):
@@ -127,84 +124,66 @@ def print_document(text: str) -> None:
     stream.write(text)
 
 
-ROWS: Final = 8
-MARGIN: Final = 10
-GAP: Final = "·"
-_TICK: Final = 16
-"""Columns from one time on the axis to the next, at least."""
-_ONE_DAY: Final = timedelta(days=1)
+# Lines whose parts have a style: in colors where wanted, and on a terminal wrapped under their texts.
+
+MOST_COLUMNS: Final = 100
+"""Longer lines are hard to read, however wide the terminal is."""
+_LEAST_TEXT: Final = 20
+"""Columns that a hanging indent leaves for text."""
+_WORD: Final = re.compile(r"\S+")
 
 
-def tops_of(values: Iterable[int]) -> list[int]:
-    """Returns the values, in thousandths, at the top of each row of a graph from zero to the highest value."""
-    most = max(values, default=0) or 1000
-    return [most * (row + 1) // ROWS for row in range(ROWS)]
+def add_color(parser: argparse.ArgumentParser) -> None:
+    """Adds --color."""
+    text = "colors: on a terminal (auto, default; NO_COLOR turns them off), always or never"
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help=text)
 
 
-def tops_of_counts(counts: Iterable[int]) -> list[int]:
-    """Returns the same for replica counts, with whole numbers."""
-    most = max(1, *counts)
-    a_row = math.ceil(most / ROWS)
-    return [1000 * a_row * (row + 1) for row in range(math.ceil(most / a_row))]
+def show_lines(lines: Iterable[Line], color: str = "never", most: int | None = MOST_COLUMNS) -> None:
+    """Prints the lines, on a terminal in at most `most` columns (None: in all). `color` is the value of --color."""
+    stream, columns = raw(sys.stdout), width()
+    style = Style(color == "always") if color != "auto" else Style.of(stream)
+    tones = {STRONG: style.bold, QUIET: style.dim, GOOD: style.good, WARN: style.reading, BAD: style.bad}
+    for line in lines:
+        for row in wrapped(line, columns if columns is None or most is None else min(columns, most)):
+            stream.write("".join(tones.get(span.style, str)(span.text) for span in row) + "\n")
+    stream.flush()
 
 
-def graph(
-    curve: Sequence[tuple[datetime, int]], begin: datetime, end: datetime, width: int, tops: Sequence[int]
-) -> list[str]:
-    """Returns a graph of block characters, at most `width` columns wide; empty for an empty curve.
+def show_table(rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table as wide as the terminal, without colors."""
+    show_lines(table(rows, 0), most=None)
 
-    The values of the curve, in thousandths, hold until the next time. A column shows the highest one of its slice of
-    time, a dot if there is none: missing is not zero. `tops` are the values at the top of each row, ascending.
+
+def wrapped(line: Line, columns: int | None) -> Iterator[list[Span]]:
+    """Yields the rows of a line, of at most that many columns (None: one row). Words longer than a row stay whole.
+
+    Control characters are escaped.
     """
-    if not curve:
-        return []
-    columns = _at_equal_intervals(curve, begin, end, max(_TICK, width - MARGIN - 1))
-    lines = []
-    for row in reversed(range(len(tops))):
-        cells = "".join(_cell(value, tops[-1] / len(tops), row) for value in columns)
-        lines.append(f"{amounts.rounded(tops[row]):>{MARGIN - 2}} ┤{cells.rstrip()}")
-    return [*lines, *_axis(len(columns), begin, end)]
+    spans = [Span(harmless(span.text), span.style) for span in line.spans]
+    text = "".join(span.text for span in spans).rstrip()
+    styles = [span.style for span in spans for _ in span.text]
+    hang = line.hang if columns is None or columns - line.hang >= _LEAST_TEXT else min(4, line.hang)
+    for index, (begin, end) in enumerate(_rows(text, columns, hang)):
+        indent = [Span(" " * hang)] if index else []
+        yield [*indent, *_spans(text[begin:end], styles[begin:end])]
 
 
-def _at_equal_intervals(
-    curve: Sequence[tuple[datetime, int]], begin: datetime, end: datetime, count: int
-) -> list[int | None]:
-    """Returns the highest value in each of `count` slices of time.
-
-    The last value holds for an average interval, and a single one to the end. None before that and after it.
-    """
-    found: list[int | None] = []
-    slices = [begin + (end - begin) * number / count for number in range(count + 1)]
-    ends = curve[-1][0] + (curve[-1][0] - curve[0][0]) / (len(curve) - 1) if len(curve) > 1 else end
-    place = 0
-    for start, until in pairwise(slices):
-        after = bisect_left(curve, until, place, key=itemgetter(0)) if until < end else len(curve)
-        within = curve[max(0, place - 1) : after] if start < ends else ()
-        found.append(max((each for _, each in within), default=None))
-        place = after
-    return found
+def _rows(text: str, columns: int | None, hang: int) -> Iterator[tuple[int, int]]:
+    """Yields begin and end of each row."""
+    begin = last = 0
+    limit = len(text) if columns is None else columns
+    for word in _WORD.finditer(text):
+        if word.end() - begin > limit and last > begin:
+            yield begin, last
+            begin, limit = word.start(), limit if limit == len(text) else (columns or limit) - hang
+        last = word.end()
+    yield begin, last
 
 
-def _cell(value: int | None, a_row: float, row: int) -> str:
-    """Returns one cell of a column; zero is a line in the bottom row, a missing value a dot there."""
-    if value is None:
-        return GAP if row == 0 else " "
-    eighths = round(value * 8 / a_row) - row * 8
-    return EIGHTHS[min(8, max(1 if row == 0 else 0, eighths))]
-
-
-def _axis(columns: int, begin: datetime, end: datetime) -> list[str]:
-    """Returns the time axis, from the first time to the last."""
-    form = "%H:%M" if end - begin < _ONE_DAY else "%m-%d %H:%M"
-    ticks = max(1, columns // _TICK)
-    line, numbers = ["─"] * columns, [" "] * columns
-    for tick in range(ticks):
-        column = tick * columns // ticks
-        line[column] = "┴"
-        text = (begin + (end - begin) * column / columns).strftime(form)
-        numbers[column : column + len(text)] = text
-    last = end.strftime(form)
-    if columns - (ticks - 1) * columns // ticks >= 2 * len(last) + 1:
-        numbers[columns - len(last) :] = last
-    pad = " " * (MARGIN - 1)
-    return [f"{pad}└{''.join(line)}", f"{pad} {''.join(numbers).rstrip()}"]
+def _spans(text: str, styles: list[str]) -> Iterator[Span]:
+    position = 0
+    for style, group in itertools.groupby(styles or [PLAIN]):
+        length = len(list(group))
+        yield Span(text[position : position + length], style)
+        position += length

@@ -13,7 +13,7 @@ from typing import Any, Final
 from hpad.api.hpa import key_of
 from hpad.api.metadata import Key
 from hpad.api.text import meant, shown
-from hpad.cli import moments, paint
+from hpad.cli import moments, output
 from hpad.cli.moments import written
 from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
@@ -147,7 +147,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_hpa(parser)
     parser.add_argument("--from", dest="begin", metavar="TIME", help="only steps since that time")
     parser.add_argument("--to", dest="end", metavar="TIME", help="only steps until that time")
-    paint.add_color(parser)
+    output.add_color(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -208,7 +208,7 @@ def _explain_in_full(scenarios: Iterable[Located], selection: Selection, color: 
         with _located(place):
             steps = _selected(decode_scenario(scenario), selection)
         for each in steps:
-            paint.show_lines([*lines(make_trace(each), outlook(each), all_pods=True), BLANK], color)
+            output.show_lines([*lines(make_trace(each), outlook(each), all_pods=True), BLANK], color)
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from hpad.api.hpa import key_of
-from hpad.cli import client, moments, output, paint
+from hpad.cli import client, moments, output
 from hpad.cli.fetch import NAMES, Hpa, HpadReader, converted, parsed, summaries
 from hpad.cli.output import Failure
 from hpad.clock import SystemClock
@@ -167,7 +167,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--since", metavar="TIME", default="24h", help="the begin, or the length (default: 24h)")
     parser.add_argument("--all", action="store_true", help=f"print more than {_SHOWN} differences of one HPA")
     output.add_format(parser, "text", "json", "yaml")
-    paint.add_color(parser)
+    output.add_color(parser)
     client.add_arguments(parser)
 
 
@@ -181,7 +181,7 @@ def run(args: argparse.Namespace) -> int:
     elif not found:
         raise Failure(f"no HPA was in shadow mode since {since:%Y-%m-%d %H:%M:%SZ}")
     else:
-        paint.show_lines(_lines(found, None if args.all else _SHOWN), args.color)
+        output.show_lines(_lines(found, None if args.all else _SHOWN), args.color)
     return 0 if found else 1
 
 

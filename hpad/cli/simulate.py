@@ -8,7 +8,7 @@ from typing import Final
 from hpad.api import numbers
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
-from hpad.cli import manifest, output, paint, simulate_text, workload
+from hpad.cli import manifest, output, simulate_text, workload
 from hpad.cli.output import Failure, WrongUse
 from hpad.cli.simulate_text import SharedSimulation, SimulatedHpa, SimulatedTurn
 from hpad.engine.annotations import PLAIN
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--explain", action="store_true", help="print every decision, also those that keep the count")
     output.add_format(parser, "text", "json", "csv")
     workload.add_arguments(parser)
-    paint.add_color(parser)
+    output.add_color(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         output.print_value(simulate_text.simulation_json(found, args.price), "json")
     else:
         lines = simulate_text.simulation_lines(found, START, args.price, explain=args.explain)
-        paint.show_lines(lines, args.color)
+        output.show_lines(lines, args.color)
     return 0
 
 

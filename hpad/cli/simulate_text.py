@@ -1,17 +1,23 @@
 """What `hpad simulate` prints: the turns and figures of one HPA or more, and the budgets that they share."""
 
 import csv
+import math
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
 
+from hpad.api import amounts
 from hpad.cli import output
 from hpad.engine.budget import amount_text
 from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
 from hpad.engine.words import span
+from hpad.lab.demo.chart import EIGHTHS
 from hpad.simulation.outcome import FigureRow, SimulatedOutcome
 from hpad.simulation.outcome import rows as figure_rows
 from hpad.simulation.sharing import BudgetUse
@@ -128,13 +134,13 @@ def _graphs(found: SimulatedHpa, start: datetime, width: int, of: str) -> Iterat
     times = [start + timedelta(seconds=turn.seconds) for turn in found.turns]
     counts = [turn.desired for turn in found.turns]
     loads = [round(turn.load * 1000) for turn in found.turns]
-    for title, values, tops in (
-        (f"Replicas{of}", [count * 1000 for count in counts], output.tops_of_counts(counts)),
-        (f"Load{of}, units per second", loads, output.tops_of(loads)),
+    for title, values, rows in (
+        (f"Replicas{of}", [count * 1000 for count in counts], tops_of_counts(counts)),
+        (f"Load{of}, units per second", loads, tops_of(loads)),
     ):
         yield BLANK
         yield line(Span(title, QUIET))
-        yield from map(line, output.graph([*zip(times, values, strict=True)], start, end, width, tops))
+        yield from map(line, graph([*zip(times, values, strict=True)], start, end, width, rows))
 
 
 def _decisions(hpas: Sequence[SimulatedHpa], *, explain: bool) -> Iterator[Line]:
@@ -202,3 +208,88 @@ def _as_json(found: SimulatedHpa, price: float | None) -> dict[str, Any]:
         "turns": [msgspec.structs.asdict(turn) for turn in found.turns],
         "summary": as_json(found.outcome, price),
     }
+
+
+# Graphs of block characters, which `hpad backtest` prints as well.
+
+ROWS: Final = 8
+MARGIN: Final = 10
+GAP: Final = "·"
+_TICK: Final = 16
+"""Columns from one time on the axis to the next, at least."""
+_ONE_DAY: Final = timedelta(days=1)
+
+
+def tops_of(values: Iterable[int]) -> list[int]:
+    """Returns the values, in thousandths, at the top of each row of a graph from zero to the highest value."""
+    most = max(values, default=0) or 1000
+    return [most * (row + 1) // ROWS for row in range(ROWS)]
+
+
+def tops_of_counts(counts: Iterable[int]) -> list[int]:
+    """Returns the same for replica counts, with whole numbers."""
+    most = max(1, *counts)
+    a_row = math.ceil(most / ROWS)
+    return [1000 * a_row * (row + 1) for row in range(math.ceil(most / a_row))]
+
+
+def graph(
+    curve: Sequence[tuple[datetime, int]], begin: datetime, end: datetime, width: int, tops: Sequence[int]
+) -> list[str]:
+    """Returns a graph of block characters, at most `width` columns wide; empty for an empty curve.
+
+    The values of the curve, in thousandths, hold until the next time. A column shows the highest one of its slice of
+    time, a dot if there is none: missing is not zero. `tops` are the values at the top of each row, ascending.
+    """
+    if not curve:
+        return []
+    columns = _at_equal_intervals(curve, begin, end, max(_TICK, width - MARGIN - 1))
+    lines = []
+    for row in reversed(range(len(tops))):
+        cells = "".join(_graph_cell(value, tops[-1] / len(tops), row) for value in columns)
+        lines.append(f"{amounts.rounded(tops[row]):>{MARGIN - 2}} ┤{cells.rstrip()}")
+    return [*lines, *_axis(len(columns), begin, end)]
+
+
+def _at_equal_intervals(
+    curve: Sequence[tuple[datetime, int]], begin: datetime, end: datetime, count: int
+) -> list[int | None]:
+    """Returns the highest value in each of `count` slices of time.
+
+    The last value holds for an average interval, and a single one to the end. None before that and after it.
+    """
+    found: list[int | None] = []
+    slices = [begin + (end - begin) * number / count for number in range(count + 1)]
+    ends = curve[-1][0] + (curve[-1][0] - curve[0][0]) / (len(curve) - 1) if len(curve) > 1 else end
+    place = 0
+    for start, until in pairwise(slices):
+        after = bisect_left(curve, until, place, key=itemgetter(0)) if until < end else len(curve)
+        within = curve[max(0, place - 1) : after] if start < ends else ()
+        found.append(max((each for _, each in within), default=None))
+        place = after
+    return found
+
+
+def _graph_cell(value: int | None, a_row: float, row: int) -> str:
+    """Returns one cell of a column; zero is a line in the bottom row, a missing value a dot there."""
+    if value is None:
+        return GAP if row == 0 else " "
+    eighths = round(value * 8 / a_row) - row * 8
+    return EIGHTHS[min(8, max(1 if row == 0 else 0, eighths))]
+
+
+def _axis(columns: int, begin: datetime, end: datetime) -> list[str]:
+    """Returns the time axis, from the first time to the last."""
+    form = "%H:%M" if end - begin < _ONE_DAY else "%m-%d %H:%M"
+    ticks = max(1, columns // _TICK)
+    line, numbers = ["─"] * columns, [" "] * columns
+    for tick in range(ticks):
+        column = tick * columns // ticks
+        line[column] = "┴"
+        text = (begin + (end - begin) * column / columns).strftime(form)
+        numbers[column : column + len(text)] = text
+    last = end.strftime(form)
+    if columns - (ticks - 1) * columns // ticks >= 2 * len(last) + 1:
+        numbers[columns - len(last) :] = last
+    pad = " " * (MARGIN - 1)
+    return [f"{pad}└{''.join(line)}", f"{pad} {''.join(numbers).rstrip()}"]

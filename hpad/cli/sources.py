@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hpad.adapter import AdapterError, Answer, ObjectSample, PodSample
-from hpad.cli import client, flags, metric_request, offline, output, paint, program
+from hpad.cli import client, flags, metric_request, offline, output, program
 from hpad.cli.metric_request import MetricRequest, quantity
 from hpad.clock import SystemClock
 from hpad.daemon import logs
@@ -92,7 +92,7 @@ async def _test(settings: Settings, args: argparse.Namespace) -> int:
         for text in metric_request.heading(request, explanation):
             print(text)  # in one line: the query is for copying
         lines = [f"took:       {seconds:.3f}s", *_as_text(answer)]
-        paint.show_lines((line(each, hang=12) for each in lines), most=None)
+        output.show_lines((line(each, hang=12) for each in lines), most=None)
     return 1 if isinstance(answer, AdapterError) else 0
 
 

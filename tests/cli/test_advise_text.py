@@ -9,7 +9,7 @@ from support import assessments
 
 from hpad.api.metadata import Key
 from hpad.cli import advise_json, advise_text
-from hpad.cli.paint import wrapped
+from hpad.cli.output import wrapped
 from hpad.simulation.advice.assessment import Assessment, HpaFault, NotAssessed, SettingChange, Severity
 from hpad.simulation.advice.past import MetricReading
 from hpad.simulation.advice.summary import FleetAdvice

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpad import cli
-from hpad.cli import output
+from hpad.cli import simulate_text
 
 BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -29,29 +29,29 @@ TOP = re.compile(r"^ *(\S+) ┤", re.MULTILINE)
 
 @pytest.mark.parametrize("most", [*range(1, 40), 99, 1000, 12345])
 def test_rows_of_a_count_end_at_whole_numbers_and_hold_the_highest(most: int) -> None:
-    tops = output.tops_of_counts([1, most])
+    tops = simulate_text.tops_of_counts([1, most])
     assert all(top % 1000 == 0 for top in tops)
     assert len({later - earlier for earlier, later in pairwise([0, *tops])}) == 1
     assert tops[-1] >= most * 1000
-    assert len(tops) <= output.ROWS
+    assert len(tops) <= simulate_text.ROWS
     assert most * 1000 > tops[-1] - tops[0], "the top row is used"
 
 
 def drawn(values: Sequence[int], width: int = 26, span: timedelta = HOUR) -> list[str]:
     """Returns the graph of values at equal intervals."""
     curve = [(BEGIN + span * place / len(values), value) for place, value in enumerate(values)]
-    return output.graph(curve, BEGIN, BEGIN + span, width, output.tops_of(values))
+    return simulate_text.graph(curve, BEGIN, BEGIN + span, width, simulate_text.tops_of(values))
 
 
 def cells(curve: Sequence[tuple[datetime, int]]) -> list[str]:
     """Returns the cells of the bottom row and of the top row, in sixteen columns of an hour, with a top of 8."""
-    top, *_, bottom, _, _ = output.graph(curve, BEGIN, BEGIN + HOUR, 26, output.tops_of([8000]))
+    top, *_, bottom, _, _ = simulate_text.graph(curve, BEGIN, BEGIN + HOUR, 26, simulate_text.tops_of([8000]))
     return [line.partition(" ┤")[2].ljust(16) for line in (bottom, top)]
 
 
 def test_a_count_is_as_high_as_its_row() -> None:
     curve = [(BEGIN + HOUR * place / 4, count * 1000) for place, count in enumerate((1, 2, 3, 3))]
-    lines = output.graph(curve, BEGIN, BEGIN + HOUR, 26, output.tops_of_counts([3]))
+    lines = simulate_text.graph(curve, BEGIN, BEGIN + HOUR, 26, simulate_text.tops_of_counts([3]))
     assert [line.rstrip() for line in lines[:3]] == [
         "       3 ┤        ████████",
         "       2 ┤    ████████████",
@@ -111,8 +111,8 @@ def test_many_values_show_the_highest_of_each_column() -> None:
 @pytest.mark.parametrize("values", [(0,), (0, 0, 0), (5, 5)])
 def test_constant_values_can_be_drawn(values: tuple[int, ...]) -> None:
     lines = drawn(values)
-    assert len(lines) == output.ROWS + 2
-    assert output.GAP not in lines[-3]
+    assert len(lines) == simulate_text.ROWS + 2
+    assert simulate_text.GAP not in lines[-3]
 
 
 def test_the_axis_shows_times() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from hpad.cli import output, paint
+from hpad.cli import output
 from hpad.cli.fetch import AUTOSCALER, local_name, looks
 from hpad.cli.kubectl import connection, flags, names
 from hpad.cli.output import WrongUse
@@ -98,7 +98,7 @@ class _Table:
         )
         rows = [head, *map(self._row, found)]
         self._widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        paint.show_table(rows)
+        output.show_table(rows)
         self._shown = {_key(each): _lasting(each) for each in found}
 
     def show_changes(self, hpas: Sequence[Summary]) -> None:

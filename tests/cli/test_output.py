@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from hpad.cli import output, paint
+from hpad.cli import output
 from hpad.engine.render.text import BAD, GOOD, QUIET, STRONG, Line, Span, labelled, line
 
 
 def rows(found: Any, columns: int | None) -> list[str]:
-    return ["".join(span.text for span in row) for row in paint.wrapped(found, columns)]
+    return ["".join(span.text for span in row) for row in output.wrapped(found, columns)]
 
 
 def test_a_line_is_wrapped_under_its_text() -> None:
@@ -32,7 +32,7 @@ def test_a_deep_indent_leaves_room_for_text() -> None:
 
 def test_styles_survive_wrapping() -> None:
     made = line("a ", Span("bad thing", BAD), " and ", Span("good", GOOD), hang=2)
-    found = [[(span.text, span.style) for span in row] for row in paint.wrapped(made, 10)]
+    found = [[(span.text, span.style) for span in row] for row in output.wrapped(made, 10)]
     # The hanging indent leaves eight columns: "and good" takes all of them.
     assert found == [
         [("a ", ""), ("bad", BAD)],
@@ -62,7 +62,7 @@ def screened(monkeypatch: pytest.MonkeyPatch, found: Line, choice: str) -> str:
     made = Screen()
     monkeypatch.setattr(sys, "stdout", made)
     monkeypatch.setattr(output, "width", lambda: 200)
-    paint.show_lines([found], choice)
+    output.show_lines([found], choice)
     return made.getvalue()
 
 
