@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from support.virtual_time import ManualClock
 
 from hpad import settings, testing
 from hpad.adapter import AdapterError, Context, ExternalSample, Member
+from hpad.clock import SystemClock
 from hpad.lab.servers import ports
 from hpad.sources import plugins
 from hpad_adapters.celery import Celery, Settings
@@ -108,6 +110,27 @@ async def test_workers_say_which_tasks_they_hold(shop: Application) -> None:
     await shop.until(lambda found: found[2] == 0, total, waiting, active)
     [nobody] = await shop.ask(total, members=(Member("pod-1"),))
     assert "do not say what they hold: no worker listens to the broker" in message(nobody)
+
+
+class Later(SystemClock):
+    """Three minutes ahead."""
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(minutes=3)
+
+
+@on("rabbitmq")
+async def test_a_worker_that_may_run_a_long_task_twice_is_named(shop: Application) -> None:
+    at = shop.broker_url.rpartition("@")[2].partition("/")[0]
+    shop.options["workers"] = {"url": f"amqp://{at}", "timeout": "20s"}
+    await shop.send("mail.send:1:0")
+    async with shop.worker("mail"), testing.context("celery", clock=Later()) as context:
+        await shop.until(lambda found: found == [1], ("celery_tasks_active", "queue=mail"))
+        adapter = Celery(msgspec.convert(shop.options, Settings), context)
+        [answer] = await adapter.answer([testing.external("celery_tasks", "queue=mail")])
+        await adapter.aclose()
+    assert isinstance(answer, ExternalSample)
+    assert answer.note.startswith("worker worker@pod-1 sends no heartbeats while it shuts down")
 
 
 @on("rabbitmq")

@@ -174,6 +174,36 @@ def test_counts_are_those_of_the_broker_and_what_it_cannot_see() -> None:
     assert count(said, "celery_tasks_active", 99) == (4, note)
 
 
+THREADS = "celery.concurrency.thread:TaskPool"
+
+
+@pytest.mark.parametrize(
+    ("pool", "transport", "heartbeat", "seconds", "named"),
+    [
+        (THREADS, "amqp", 120.0, 130, True),
+        (THREADS, "amqp", 120.0, 110, False),
+        (THREADS, "amqp", 0, 130, False),
+        (THREADS, "redis", 120.0, 130, False),
+        ("celery.concurrency.prefork:TaskPool", "amqp", 120.0, 130, False),
+    ],
+    ids=["long", "short", "without heartbeats", "redis", "prefork"],
+)
+def test_long_tasks_that_may_run_twice_after_a_scale_down_are_named(
+    pool: str, transport: str, heartbeat: float, seconds: int, *, named: bool
+) -> None:
+    """The answers of Celery 5.7, without what is not read."""
+    broker = {"hostname": "rabbitmq", "transport": transport, "connect_timeout": 4, "heartbeat": heartbeat}
+    stats = {"pool": {"implementation": pool, "max-concurrency": 2}, "uptime": 900, "broker": broker}
+    active = [info("a", time_start=1000.0), info("b", time_start=990.0 + seconds), info("c")]
+    said = Said(NOW, gathered(("active", active), ("stats", stats)).reports(1000.0 + seconds))
+    hint = "worker worker@pod-1 sends no heartbeats while it shuts down, so that a long task may run twice: "
+    assert said.note == (hint + "set broker_heartbeat = 0 in Celery" if named else "")
+
+
+def test_a_worker_that_has_lost_the_broker_is_read() -> None:
+    assert gathered(("stats", {"broker": "N/A"})).faults == {}
+
+
 def test_a_task_whose_queue_cannot_be_told_is_an_error() -> None:
     strange = HeldTask("media", "video.daily", "video.cut", acknowledged=True)
     with pytest.raises(AdapterError, match=r"the queue of a task 'video.cut' of the exchange 'media' is not known"):

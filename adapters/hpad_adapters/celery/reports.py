@@ -28,6 +28,7 @@ class _Info(msgspec.Struct, frozen=True):
     id: str
     name: str = ""
     acknowledged: bool = False
+    time_start: float | None = None
     delivery_info: _Delivery | None = None
 
     @property
@@ -45,9 +46,17 @@ class _Pool(msgspec.Struct, frozen=True, rename={"limit": "max-concurrency"}):
     implementation: str = ""
 
 
+class _Broker(msgspec.Struct, frozen=True):
+    transport: str = ""
+    heartbeat: float | None = None
+
+
 class _Stats(msgspec.Struct, frozen=True):
+    """`broker` is "N/A" while the worker connects."""
+
     total: dict[str, int] = {}
     pool: _Pool = _Pool()
+    broker: _Broker | str = ""
     uptime: float | None = None
 
 
@@ -56,6 +65,9 @@ class _Queue(msgspec.Struct, frozen=True):
 
 
 _SOLO = "celery.concurrency.solo:TaskPool"
+_THREADS = "celery.concurrency.thread:TaskPool"
+_LONG = 120.0
+"""Seconds without heartbeats after which RabbitMQ may close a connection (two of its 60 seconds)."""
 _NAMED = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _DECODERS: Mapping[str, msgspec.json.Decoder[Any]] = {
     "scheduled": msgspec.json.Decoder(list[_Scheduled]),
@@ -122,7 +134,20 @@ def _report(name: str, said: Mapping[str, list[Any]], now: float) -> WorkerRepor
         started=now - max(ages) if ages else None,
         queues=tuple(sorted({queue.name for answer in said["active_queues"] for queue in answer})),
         solo=any(each.pool.implementation == _SOLO for each in stats),
+        may_repeat=any(map(_ends_without_heartbeats, stats)) and _longest(said["active"], now) > _LONG,
     )
+
+
+def _ends_without_heartbeats(stats: _Stats) -> bool:
+    """Returns whether RabbitMQ expects heartbeats of the worker, which sends none between SIGTERM and its end."""
+    broker = stats.broker
+    expected = isinstance(broker, _Broker) and broker.transport.startswith("amqp") and broker.heartbeat
+    return bool(expected) and stats.pool.implementation == _THREADS
+
+
+def _longest(answers: list[list[_Info]], now: float) -> float:
+    """Returns for how many seconds the worker has worked on a task at most."""
+    return max((now - info.time_start for answer in answers for info in answer if info.time_start), default=0.0)
 
 
 def _by_id(answers: list[list[_Info]]) -> dict[str, HeldTask]:

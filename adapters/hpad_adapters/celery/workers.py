@@ -54,7 +54,7 @@ class WorkerReport(msgspec.Struct, frozen=True):
     ones for their time (`eta`, `countdown`). `finished` is the number of tasks that it has begun since its start, of
     all names (stats: total). `concurrency` is how many tasks it works on at once. `started` is when it started, in
     seconds since the epoch, None where it does not say it. `queues` are those that it takes tasks from. `solo`: its
-    pool says nothing while it works.
+    pool says nothing while it works. `may_repeat`: a task is so long that it may run twice if the worker is ended.
     """
 
     name: str
@@ -66,6 +66,7 @@ class WorkerReport(msgspec.Struct, frozen=True):
     started: float | None = None
     queues: tuple[str, ...] = ()
     solo: bool = False
+    may_repeat: bool = False
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -83,13 +84,21 @@ class Said(msgspec.Struct, frozen=True):
 
     @property
     def note(self) -> str:
-        """A remark for people about workers that do not answer, or whose answers cannot be read; "" without any."""
-        return "; ".join([*([silence(self.silent)] if self.silent else ()), *self.faults[:1]])
+        """A remark for people about workers that do not answer, cannot be read or may repeat tasks; "" without any."""
+        repeating = [report.name for report in self.reports if report.may_repeat]
+        silent = [silence(self.silent)] if self.silent else []
+        return "; ".join([*silent, *self.faults[:1], *([repetition(repeating)] if repeating else [])])
 
 
 def silence(names: Sequence[str]) -> str:
     """Returns the clause that these workers do not answer."""
     return f"{listed(names)} {'do' if len(names) > 1 else 'does'} not answer"
+
+
+def repetition(names: Sequence[str]) -> str:
+    """Returns the clause that long tasks of these workers may run twice, and what to set."""
+    ends = "send no heartbeats while they shut down" if len(names) > 1 else "sends no heartbeats while it shuts down"
+    return f"{listed(names)} {ends}, so that a long task may run twice: set broker_heartbeat = 0 in Celery"
 
 
 def listed(names: Sequence[str]) -> str:
