@@ -14,10 +14,9 @@ from hpad.api.metadata import Key
 from hpad.cli import (
     advise_check,
     advise_hpas,
-    advise_json,
+    advise_output,
     advise_past,
     advise_patches,
-    advise_text,
     manifest,
     moments,
     output,
@@ -117,10 +116,10 @@ def run(args: argparse.Namespace) -> int:
         files = advise_patches.write(args.patches, advice)
         print(f"hpad: {len(files)} patch{'' if len(files) == 1 else 'es'} in {args.patches}", file=sys.stderr)
     if args.output == "json":
-        output.print_value(advise_json.as_json(advice), "json")
+        output.print_value(advise_output.as_json(advice), "json")
     else:
         whole = args.all or bool(args.names)
-        output.show_lines(advise_text.lines(advice, whole=whole, width=_width()), args.color, _MOST_COLUMNS)
+        output.show_lines(advise_output.lines(advice, whole=whole, width=_width()), args.color, _MOST_COLUMNS)
     return 0 if advice.assessments else 1
 
 

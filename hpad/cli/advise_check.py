@@ -10,7 +10,7 @@ import msgspec
 from hpad.api import hpa as v2
 from hpad.api.hpa import HorizontalPodAutoscaler, kind_of
 from hpad.api.metadata import Key
-from hpad.cli import advise_json, manifest
+from hpad.cli import advise_output, manifest, moments
 from hpad.cli.advise_past import PastSource
 from hpad.cli.output import Failure
 from hpad.engine.render.text import BAD, GOOD, WARN, Line, Span, line, table
@@ -119,17 +119,17 @@ def as_json(found: Sequence[Compared], span: tuple[Any, Any], price: float | Non
     names = {ChangeOutcome.WORSE: "worse", ChangeOutcome.NOT_WORSE: "notWorse", ChangeOutcome.UNKNOWN: "unknown"}
 
     def written(figures: Figures | None) -> Mapping[str, Any] | None:
-        return None if figures is None else advise_json.figures(figures, price)
+        return None if figures is None else advise_output.figures_json(figures, price)
 
     items = [
         {
-            **advise_json.named(each.key),
+            **advise_output.named(each.key),
             "outcome": names[each.outcome],
             "reasons": list(each.reasons),
-            "trust": None if each.trust is None else advise_json.trust(each.trust),
+            "trust": None if each.trust is None else advise_output.trust_json(each.trust),
             "before": written(each.before),
             "after": written(each.after),
         }
         for each in found
     ]
-    return {"begin": advise_json.time(span[0]), "end": advise_json.time(span[1]), "items": items}
+    return {"begin": moments.written(span[0]), "end": moments.written(span[1]), "items": items}

@@ -9,7 +9,7 @@ from support.advice_pasts import BEGIN, DAY, HOUR, MINUTE, painted, spec
 from support.simulations import BACKLOG, CPU
 
 from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.cli import advise_json, advise_text
+from hpad.cli import advise_output
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.assess import assess
 from hpad.simulation.advice.assessment import AdviceOptions, Assessment, HpaFault, Level
@@ -39,8 +39,8 @@ def said(past: HpaPast) -> Assessment:
         begin, end, source="the test", hpas={past.hpa.key: past.hpa}, assessments=[found], unread=[], notes=(),
         price=1.0,
     )  # fmt: skip
-    assert str(past.hpa.key.name) in "\n".join(map(str, advise_text.lines(fleet, whole=True, width=80)))
-    assert advise_json.as_json(fleet)["items"][0]["advice"] is None
+    assert str(past.hpa.key.name) in "\n".join(map(str, advise_output.lines(fleet, whole=True, width=80)))
+    assert advise_output.as_json(fleet)["items"][0]["advice"] is None
     assert "".join(page.page(fleet))
     return found
 

@@ -8,7 +8,7 @@ import pytest
 from support import assessments
 
 from hpad.api.metadata import Key
-from hpad.cli import advise_json, advise_text
+from hpad.cli import advise_output
 from hpad.cli.output import wrapped
 from hpad.simulation.advice.assessment import Assessment, HpaFault, NotAssessed, SettingChange, Severity
 from hpad.simulation.advice.past import MetricReading
@@ -31,7 +31,7 @@ def fleet(*found: Assessment, price: float | None = None, unread: Sequence[NotAs
 
 
 def printed(found: FleetAdvice, width: int, *, whole: bool = False) -> list[str]:
-    lines = advise_text.lines(found, whole=whole, width=width)
+    lines = advise_output.lines(found, whole=whole, width=width)
     return ["".join(span.text for span in row) for line in lines for row in wrapped(line, width)]
 
 
@@ -71,7 +71,7 @@ def test_the_block_has_settings_figures_and_where_values_are_from() -> None:
         saved=300 * HOUR,
         readings={"cpu": MetricReading("", "", "no value"), "queue": MetricReading("x", "sum(y)")},
     )
-    rows = [str(line) for line in advise_text.block(found, 0.04, queries=True)]
+    rows = [str(line) for line in advise_output.block(found, 0.04, queries=True)]
     assert rows[0] == "shop/web  nothing is wrong"
     assert "           spec.metrics[0].resource.target.averageUtilization: 50 -> 65" in rows
     # 840 replica-hours: seven tenths on the first days, of which four fifths of 300 are saved.
@@ -82,18 +82,18 @@ def test_the_block_has_settings_figures_and_where_values_are_from() -> None:
 
 def test_days_that_were_not_checked_have_no_figures() -> None:
     found = assessments.unchecked(assessments.assessment("web", saved=300 * HOUR))
-    rows = [str(line) for line in advise_text.block(found, None, queries=False)]
+    rows = [str(line) for line in advise_output.block(found, None, queries=False)]
     assert [row.split() for row in rows if "first" in row] == [["first", "5", "days", "advised"]]
     assert [row.split() for row in rows if "replica-hours   " in row] == [["replica-hours", "588.0", "348.0"]]
-    assert advise_json.as_json(fleet(found))["items"][0]["advice"]["checked"] is None
-    assert advise_json.as_json(fleet(LOW))["items"][0]["advice"]["checked"]["before"]["replicaHours"] == 252
+    assert advise_output.as_json(fleet(found))["items"][0]["advice"]["checked"] is None
+    assert advise_output.as_json(fleet(LOW))["items"][0]["advice"]["checked"]["before"]["replicaHours"] == 252
 
 
 def test_less_than_a_day_has_no_rate() -> None:
     short = assessments.facts(seconds=240.0, replica_seconds=240.0, lowest=1, highest=1, rescales=1, at_minimum=0.0)
-    assert list(advise_text.past(short, None)) == ["1 replica in 4m, 0.1 replica-hours", "1 rescale, 0 flaps"]
+    assert list(advise_output.past(short, None)) == ["1 replica in 4m, 0.1 replica-hours", "1 rescale, 0 flaps"]
     week = assessments.facts(rescales=42, flaps=1, at_minimum=0.0)
-    assert list(advise_text.past(week, None))[1] == "6 rescales a day, 1 flap"
+    assert list(advise_output.past(week, None))[1] == "6 rescales a day, 1 flap"
 
 
 def test_lists_are_written_as_in_a_manifest() -> None:
@@ -101,22 +101,22 @@ def test_lists_are_written_as_in_a_manifest() -> None:
     change = SettingChange("spec.behavior.scaleUp.policies", None, policies)
     advice = assessments.advice(3600.0, "more at once", (change,))
     found = msgspec.structs.replace(assessments.assessment("web"), advice=advice, verdict="more at once")
-    rows = [str(line) for line in advise_text.block(found, None, queries=False)]
+    rows = [str(line) for line in advise_output.block(found, None, queries=False)]
     text = "spec.behavior.scaleUp.policies: not set -> [{type: Pods, value: 4, periodSeconds: 15}]"
     assert f"  Advice:  {text}" in rows
     assert "\n".join(rows).count("more at once") == 1
 
 
 def test_what_is_only_worth_knowing_is_no_fault() -> None:
-    labels = [str(line).split(":")[0].strip() for line in advise_text.block(STUCK, None, queries=False)]
+    labels = [str(line).split(":")[0].strip() for line in advise_output.block(STUCK, None, queries=False)]
     assert labels.index("Note") == labels.index("Fault") + 1
 
 
 def test_a_fault_without_advice_says_why() -> None:
     found = msgspec.structs.replace(STUCK, advice=None, unadvised="no count helps")
-    rows = [str(line) for line in advise_text.block(found, None, queries=False)]
+    rows = [str(line) for line in advise_output.block(found, None, queries=False)]
     assert rows.index("  Advice:  none: no count helps") == 1 + max(
         index for index, row in enumerate(rows) if row.startswith(("  Fault:", "  Note:"))
     )
-    json = advise_json.as_json(fleet(found, LOW))
+    json = advise_output.as_json(fleet(found, LOW))
     assert [each["unadvised"] for each in json["items"]] == ["no count helps", None]

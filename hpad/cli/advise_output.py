@@ -1,13 +1,27 @@
-"""The output of `hpad advise` on a terminal: the fleet, a ranked table, and a block for each HPA."""
+"""The output of `hpad advise`: the fleet, a ranked table and a block for each HPA; or the same in JSON."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
+from msgspec.structs import asdict
+
+from hpad.api.hpa import kind_of
 from hpad.api.metadata import Key
+from hpad.cli import moments
 from hpad.cli.output import counted
 from hpad.engine.render.text import BAD, BLANK, GOOD, QUIET, STRONG, WARN, Line, Span, labelled, line, table
 from hpad.simulation.advice import summary
-from hpad.simulation.advice.assessment import Advice, Assessment, Facts, Level, SettingChange, Severity
+from hpad.simulation.advice.assessment import (
+    Advice,
+    Assessment,
+    Facts,
+    Figures,
+    Level,
+    ModelTrust,
+    Sawtooth,
+    SettingChange,
+    Severity,
+)
 from hpad.simulation.advice.summary import FleetAdvice
 from hpad.simulation.advice.words import (
     days,
@@ -183,3 +197,116 @@ def _advice(advice: Advice, verdict: str, price: float | None) -> Iterator[Line]
 def _change(change: SettingChange) -> list[Span]:
     before, after = Span(written(change.before), BAD), Span(written(change.after), GOOD)
     return [Span(f"{change.path}: "), before, Span(" -> "), after]
+
+
+# JSON. Durations are in seconds, times in RFC 3339.
+
+
+def as_json(found: FleetAdvice) -> dict[str, Any]:
+    """Returns the advice on all HPAs: those with faults first, as in the text."""
+    price, sums = found.price, summary.summed(found.assessments)
+    return {
+        "begin": moments.written(found.begin),
+        "end": moments.written(found.end),
+        "source": found.source,
+        "notes": list(found.notes),
+        "summary": {
+            "hpas": sums.hpas,
+            "withFaults": sums.faulty,
+            "withAdvice": sums.advised,
+            "samples": found.samples,
+            **_priced("replicaHours", sums.replica_seconds, "cost", price),
+            **_priced("savedReplicaHours", sums.saved, "savedCost", price),
+            **_priced("addedReplicaHours", sums.added, "addedCost", price),
+        },
+        "items": [_item_json(each, price) for each in (*found.notable, *found.good)],
+        "unread": [{**named(each.key), "problem": each.problem} for each in found.unread],
+    }
+
+
+def _item_json(each: Assessment, price: float | None) -> dict[str, Any]:
+    return {
+        **named(each.key),
+        "verdict": each.verdict,
+        "faults": [
+            {"fault": found.fault.value, "severity": found.severity.value, "text": found.text}
+            for found in each.findings
+        ],
+        "advice": None if each.advice is None else _advice_json(each, each.advice, price),
+        "unadvised": each.unadvised or None,
+        "trust": trust_json(each.trust),
+        "facts": _facts_json(each.facts, price),
+        "readings": {address: reading._asdict() for address, reading in each.readings.items()},
+        "notes": list(each.notes),
+        "samples": each.samples,
+    }
+
+
+def _advice_json(each: Assessment, advice: Advice, price: float | None) -> dict[str, Any]:
+    def compared(before: Figures, after: Figures) -> dict[str, Any]:
+        return {"before": figures_json(before, price), "after": figures_json(after, price)}
+
+    return {
+        "text": advice.text,
+        "changes": [asdict(change) for change in advice.changes],
+        "saved": round(advice.saved, 4),
+        **_priced("savedReplicaHours", summary.saved(each), "savedCost", price),
+        "chosen": compared(advice.before, advice.after),
+        "checked": compared(advice.checked_before, advice.checked_after) if advice.is_checked else None,
+    }
+
+
+def _facts_json(facts: Facts, price: float | None) -> dict[str, Any]:
+    sawtooth = facts.sawtooth
+    return {
+        "seconds": round(facts.seconds, 3),
+        **_priced("replicaHours", facts.replica_seconds, "cost", price),
+        "lowest": facts.lowest,
+        "highest": facts.highest,
+        "secondsAtMax": round(facts.at_maximum, 3),
+        "longestSecondsAtMax": round(facts.longest_at_maximum, 3),
+        "secondsAtMin": round(facts.at_minimum, 3),
+        "secondsAboveGoal": None if facts.above_goal is None else round(facts.above_goal, 3),
+        "secondsFailing": {reason: round(seconds, 3) for reason, seconds in facts.failing.items()},
+        "rescales": facts.rescales,
+        "flaps": facts.flaps,
+        "sawtooth": sawtooth and _sawtooth_json(sawtooth),
+        "idleReplicaHours": None if facts.idle is None else round(facts.idle / 3600, 4),
+        "peak": facts.peak,
+    }
+
+
+def _sawtooth_json(found: Sawtooth) -> dict[str, Any]:
+    return {**asdict(found), "begin": moments.written(found.begin), "end": moments.written(found.end)}
+
+
+def trust_json(found: ModelTrust) -> dict[str, Any]:
+    """Returns how far the model is trusted."""
+    agreement = None if found.agreement is None else round(found.agreement, 4)
+    return {"level": found.level.value, "agreement": agreement, "text": found.text}
+
+
+def figures_json(found: Figures, price: float | None) -> dict[str, Any]:
+    """Returns how one spec did."""
+    return {
+        "seconds": round(found.seconds, 3),
+        **_priced("replicaHours", found.replica_seconds, "cost", price),
+        "secondsAboveGoal": round(found.above_goal, 3),
+        "secondsOverloaded": round(found.overloaded, 3),
+        "rescales": found.rescales,
+        "flaps": found.flaps,
+        "lowest": found.lowest,
+        "highest": found.highest,
+    }
+
+
+def _priced(name: str, replica_seconds: float, cost: str, price: float | None) -> dict[str, float]:
+    """Returns replica-hours, and what they cost if the price is known."""
+    hours = replica_seconds / 3600
+    found = {name: round(hours, 4)}
+    return found if price is None else {**found, cost: round(hours * price, 4)}
+
+
+def named(key: Key) -> dict[str, str]:
+    """Returns the names of an HPA."""
+    return {"namespace": key.namespace, "name": key.name, "kind": kind_of(key)}
