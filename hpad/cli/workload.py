@@ -55,8 +55,15 @@ _FLAGS: Final = (
     _Flag(QUEUE, "--variation", "FACTOR", number, "1", "standard deviation by mean, of lognormal times"),
     _Flag(QUEUE, "--prefetch", "N", whole(1), "1", "messages that a consumer holds unacknowledged"),
     _Flag(QUEUE, "--backlog", "N", whole(0), "0", "messages at the start"),
-    _Flag(QUEUE, "--arrivals", "KIND", str, "random", "random, or even: messages at equal intervals"),
+    _Flag(QUEUE, "--arrivals", "KIND", str, queue.RANDOM, "random, or even: messages at equal intervals"),
 )
+
+
+_MODELS: Final[dict[str, tuple[type[model.ModelParameters], Callable[..., Workload]]]] = {
+    SERVICE: (service.Service, service.ServiceModel),
+    QUEUE: (queue.SimulatedQueue, queue.QueueModel),
+}
+"""The parameters have the names of their flags, but for --scrape, --lag and the requests."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,7 +117,7 @@ class LoadRecipe:
             self.values[field] = flag.parse(flag.default) if value is None else value
             self.texts.append((flag.name.removeprefix("--"), _written(flag, self.values[field])))
         self._shows = dict(_pair(text) for text in args.shows)
-        choices = {"distribution": queue.DISTRIBUTIONS, "arrivals": ("random", "even")}
+        choices = {"distribution": queue.DISTRIBUTIONS, "arrivals": (queue.RANDOM, queue.EVEN)}
         for field, known in choices.items():
             if field in self.values and self.values[field] not in known:
                 raise WrongUse(f"--{field} {shown(self.values[field])}: there are {', '.join(known)}")
@@ -122,40 +129,18 @@ class LoadRecipe:
             shows = model.shows(hpa, "load" if self.kind == SERVICE else "backlog", self._shows)
         except ValueError as error:
             raise WrongUse(f"--shows: {error}") from None
-        common: dict[str, Any] = {
-            "start": start,
-            "replicas": replicas,
-            "shown": shows,
-            "scraping": model.Scraping(interval=values["scrape"], lag=values["lag"]),
-            "seed": seed,
-        }
+        parameters, modelled = _MODELS[self.kind]
+        own = {name: value for name, value in values.items() if name in parameters.__struct_fields__}
         container = Container(name=_container(hpa), cpu=values["cpu_request"], memory=values["memory_request"])
-        workload: Workload
-        if self.kind == SERVICE:
-            described = service.Service(
-                capacity=values["capacity"],
-                cpu_full=values["cpu"],
-                cpu_idle=values["cpu_idle"],
-                cpu_startup=values["cpu_startup"],
-                memory=values["memory"] / 1000,
-                startup=values["startup"],
-                noise=values["noise"],
-                container=container,
-            )
-            workload = service.ServiceModel(described, load, **common)
-        else:
-            consumers = queue.SimulatedQueue(
-                service_seconds=values["service_time"],
-                distribution=values["distribution"],
-                variation=values["variation"],
-                prefetch=values["prefetch"],
-                even=values["arrivals"] == "even",
-                startup=values["startup"],
-                backlog=values["backlog"],
-                cpu=values["cpu"],
-                container=container,
-            )
-            workload = queue.QueueModel(consumers, load, **common)
+        workload = modelled(
+            parameters(**own, container=container),
+            load,
+            start=start,
+            replicas=replicas,
+            shown=shows,
+            scraping=model.Scraping(interval=values["scrape"], lag=values["lag"]),
+            seed=seed,
+        )
         shown_as = [(f"metric {name}", quantity) for name, quantity in shows.items()]
         return Made(workload, (*self.texts, *shown_as))
 

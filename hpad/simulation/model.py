@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -98,9 +98,6 @@ P = TypeVar("P", bound=ModelParameters)
 class Model(ABC, Generic[P]):
     """A workload (`run.Workload`). Subclasses do the work between two scrapes, and measure it."""
 
-    scraping: ClassVar[Scraping] = Scraping()
-    """How metrics are read unless that is given."""
-
     def __init__(
         self,
         parameters: P,
@@ -109,13 +106,13 @@ class Model(ABC, Generic[P]):
         start: datetime,
         replicas: int,
         shown: Mapping[str, str],
-        scraping: Scraping | None = None,
+        scraping: Scraping = Scraping(),  # noqa: B008 (it is immutable)
         seed: int = 0,
     ) -> None:
         self._parameters = parameters
         self._start = start
         self._load = load
-        self._scraping = scraping or self.scraping
+        self._scraping = scraping
         self._shown = shown
         self._chance = random.Random(seed)
         self._window = timedelta(seconds=self._scraping.interval)

@@ -17,11 +17,13 @@ import msgspec
 
 from hpad.simulation.fleet import SimulatedReplica
 from hpad.simulation.load import LoadError, poisson
-from hpad.simulation.model import Measured, Model, ModelParameters, Scraping
+from hpad.simulation.model import Measured, Model, ModelParameters
 
 CONSTANT: Final = "constant"
 EXPONENTIAL: Final = "exponential"
 LOGNORMAL: Final = "lognormal"
+RANDOM: Final = "random"
+EVEN: Final = "even"
 DISTRIBUTIONS: Final = (CONSTANT, EXPONENTIAL, LOGNORMAL)
 _SLOT: Final = 1.0
 """Seconds for which the load is taken as constant."""
@@ -32,17 +34,17 @@ _MOST: Final = 1_000_000
 class SimulatedQueue(ModelParameters, frozen=True, kw_only=True):
     """The parameters of a queue.
 
-    `service_seconds`: the mean time that a message takes; `distribution`: of these times, one of DISTRIBUTIONS.
-    `variation`: the coefficient of variation of LOGNORMAL. `even`: messages arrive evenly, not at random. `startup`:
+    `service_time`: the mean seconds that a message takes; `distribution`: of these times, one of DISTRIBUTIONS.
+    `variation`: the coefficient of variation of LOGNORMAL. `arrivals`: RANDOM, or EVEN: at equal intervals. `startup`:
     seconds until a new consumer takes messages. `backlog`: messages at the start. `cpu`: millicores of a consumer at
     work.
     """
 
-    service_seconds: float = 1.0
+    service_time: float = 1.0
     distribution: str = EXPONENTIAL
     variation: float = 1.0
     prefetch: int = 1
-    even: bool = False
+    arrivals: str = RANDOM
     backlog: int = 0
     cpu: float = 500.0
 
@@ -61,8 +63,6 @@ class QueueModel(Model[SimulatedQueue]):
 
     `arrived` and `done` count messages since the start. Every message is done, waits, or is held by a consumer.
     """
-
-    scraping = Scraping(interval=5.0)
 
     def _prepare(self) -> None:
         queue = self._parameters
@@ -111,7 +111,7 @@ class QueueModel(Model[SimulatedQueue]):
             slot, rate = self._drawn, self._load(self._drawn + _SLOT / 2)
             if rate > _MOST:
                 raise LoadError(f"--load: {rate:g} messages per second; each is simulated, {_MOST} at most")
-            if self._parameters.even:
+            if self._parameters.arrivals == EVEN:
                 self._owed += rate * _SLOT
                 count = int(self._owed)
                 self._owed -= count
@@ -200,7 +200,7 @@ class QueueModel(Model[SimulatedQueue]):
 
 def _draws(queue: SimulatedQueue, chance: random.Random) -> Callable[[], float]:
     """Returns the draw of one service time."""
-    mean = queue.service_seconds
+    mean = queue.service_time
     if queue.distribution == CONSTANT:
         return lambda: mean
     if queue.distribution == EXPONENTIAL:

@@ -16,14 +16,14 @@ _POINTS: Final = 4
 class Service(ModelParameters, frozen=True, kw_only=True):
     """The parameters of a service.
 
-    `capacity`: units per second that one replica can serve. `cpu_full`, `cpu_idle`: millicores that it uses at full
-    capacity, and without work. `memory`: bytes that it uses. `startup`: seconds until a new replica serves;
-    `cpu_startup`: millicores that it uses until then. `noise`: the relative standard deviation of the CPU usage of a
-    pod. The requests are those of `container`.
+    `capacity`: units per second that one replica can serve. `cpu`, `cpu_idle`: millicores that it uses at full
+    capacity, and without work. `memory`: thousandths of bytes that it uses. `startup`: seconds until a new replica
+    serves; `cpu_startup`: millicores that it uses until then. `noise`: the relative standard deviation of the CPU usage
+    of a pod. The requests are those of `container`.
     """
 
     capacity: float = 100.0
-    cpu_full: float = 500.0
+    cpu: float = 500.0
     cpu_idle: float = 0.0
     cpu_startup: float = 0.0
     memory: float = 0.0
@@ -95,11 +95,11 @@ class ServiceModel(Model[Service]):
     def _usages(self, rates: Mapping[str, float], parts: Mapping[str, float]) -> Mapping[str, Mapping[str, float]]:
         """Returns the values of each pod; `parts`: for which part of the interval it was ready, if not for all."""
         service, gauss = self._parameters, self._chance.gauss
-        per_unit = (service.cpu_full - service.cpu_idle) / service.capacity / 1000
+        per_unit = (service.cpu - service.cpu_idle) / service.capacity / 1000
         idle, starting = service.cpu_idle / 1000, service.cpu_startup / 1000
         cpu = {name: idle + per_unit * rate for name, rate in rates.items()}
         for name, part in parts.items():
             cpu[name] += (starting - idle) * (1 - part)
         if service.noise:
             cpu = {name: max(0.0, used * gauss(1.0, service.noise)) for name, used in cpu.items()}
-        return {"cpu": cpu, "memory": dict.fromkeys(rates, service.memory), "rate": rates}
+        return {"cpu": cpu, "memory": dict.fromkeys(rates, service.memory / 1000), "rate": rates}

@@ -25,7 +25,7 @@ from hpad.lab.demo.timing import DEFAULT, Timing
 from hpad.lab.servers import rabbitmq
 from hpad.simulation import load, model
 from hpad.simulation.model import Scraping
-from hpad.simulation.queue import CONSTANT, QueueModel, SimulatedQueue
+from hpad.simulation.queue import CONSTANT, EVEN, QueueModel, SimulatedQueue
 from hpad.simulation.run import simulate
 
 pytestmark = [
@@ -100,7 +100,7 @@ def simulated() -> Curve:
     hpa = v2.defaulted(from_builtins(hpa_document()))
     own = stage.settings_for("", ())
     consumers = SimulatedQueue(
-        service_seconds=Timing.of(DEFAULT).task, distribution=CONSTANT, prefetch=1, even=True, startup=STARTUP
+        service_time=Timing.of(DEFAULT).task, distribution=CONSTANT, prefetch=1, arrivals=EVEN, startup=STARTUP
     )
     workload = QueueModel(
         consumers,

@@ -104,11 +104,12 @@ def goal(messages: str) -> HorizontalPodAutoscaler:
 def simulated(spec: HorizontalPodAutoscaler, seed: int) -> tuple[list[int], LoadHistory]:
     """Returns the counts of a simulated queue, message by message, and what its broker would have shown."""
     queue = QueueModel(
-        SimulatedQueue(service_seconds=2.0),
+        SimulatedQueue(service_time=2.0),
         load.parse("sine:mean=8,amplitude=7,period=40m"),
         start=START,
         replicas=2,
         shown=model.shows(spec, "backlog", {}),
+        scraping=model.Scraping(interval=5.0),
         seed=seed,
     )
     step, counts, times, before = 30, [], [], (0, 0)

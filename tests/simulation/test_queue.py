@@ -10,13 +10,19 @@ from support.simulations import BACKLOG, START, hpa, run, turns
 
 from hpad.simulation import load, model
 from hpad.simulation.load import LoadError
-from hpad.simulation.queue import CONSTANT, LOGNORMAL, QueueModel, SimulatedQueue
+from hpad.simulation.queue import CONSTANT, EVEN, LOGNORMAL, QueueModel, SimulatedQueue
 
 
 def made(text: str, replicas: int, seed: int = 1, **parameters: Any) -> QueueModel:
     shown = model.shows(hpa(BACKLOG), "backlog", {})
     return QueueModel(
-        SimulatedQueue(**parameters), load.parse(text), start=START, replicas=replicas, shown=shown, seed=seed
+        SimulatedQueue(**parameters),
+        load.parse(text),
+        start=START,
+        replicas=replicas,
+        shown=shown,
+        scraping=model.Scraping(interval=5.0),
+        seed=seed,
     )
 
 
@@ -71,7 +77,7 @@ def test_more_messages_than_memory_holds_are_refused() -> None:
 
 
 def test_a_consumer_that_leaves_finishes_its_message_and_gives_the_others_back() -> None:
-    workload = made("constant:0", 2, distribution=CONSTANT, service_seconds=100.0, prefetch=10, backlog=20)
+    workload = made("constant:0", 2, distribution=CONSTANT, service_time=100.0, prefetch=10, backlog=20)
     workload.advance(START + timedelta(seconds=10))
     assert (workload.waiting, workload.held) == (0, 20)
     workload.scale(1)
@@ -82,7 +88,7 @@ def test_a_consumer_that_leaves_finishes_its_message_and_gives_the_others_back()
 
 
 def test_a_new_consumer_starts_late() -> None:
-    workload = made("constant:0", 0, distribution=CONSTANT, service_seconds=1.0, backlog=5, startup=30.0)
+    workload = made("constant:0", 0, distribution=CONSTANT, service_time=1.0, backlog=5, startup=30.0)
     workload.scale(1)
     workload.advance(START + timedelta(seconds=30))
     assert (workload.done, workload.waiting) == (0, 4)
@@ -91,14 +97,14 @@ def test_a_new_consumer_starts_late() -> None:
 
 
 def test_even_arrivals_are_counted_exactly() -> None:
-    workload = made("constant:2.5", 5, even=True)
+    workload = made("constant:2.5", 5, arrivals=EVEN)
     workload.advance(START + timedelta(seconds=1000))
     assert workload.arrived == 2500
 
 
 def test_the_engine_scales_the_consumers_to_the_backlog() -> None:
     """600 messages at once: the maximum is reached, and the window keeps it for 5 minutes after."""
-    workload = made("constant:0", 1, backlog=600, service_seconds=1.0, distribution=CONSTANT)
+    workload = made("constant:0", 1, backlog=600, service_time=1.0, distribution=CONSTANT)
     found = turns(hpa(BACKLOG, high=20), workload, 15)
     assert [turn.after for turn in found[:4]] == [4, 8, 16, 20]
     assert workload.waiting + workload.held == 0

@@ -76,7 +76,7 @@ def played(
         target["value"] = str(spike.goal)
     metric = {"type": "External", "external": {"metric": {"name": "clear"}, "target": target}}
     queue = SimulatedQueue(
-        service_seconds=spike.service,
+        service_time=spike.service,
         distribution=spike.distribution,
         prefetch=spike.fetched or spike.prefetch,
         startup=spike.startup,
