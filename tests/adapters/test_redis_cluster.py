@@ -14,7 +14,7 @@ import pytest
 import trustme
 from redis.crc import key_slot
 from support import http_stub
-from support.redis_lab import Server, cluster, needs_redis
+from support.redis_lab import Server, cluster, commands, needs_redis
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample, Query
@@ -152,16 +152,17 @@ def test_slots_follow_the_specification(key: str, number: int) -> None:
 
 @asynccontextmanager
 async def scripted(*replies: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """A server that gives its first reply to CLUSTER SLOTS, the last one to other commands; yields its port."""
+    """A server that gives its first reply to CLUSTER SLOTS, the last one to TYPE; yields its port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while asked := await reader.read(1 << 16):
-            reply = replies[0] if b"SLOTS" in asked else replies[-1] * (asked.count(b"TYPE") or 1)
-            writer.write(reply.replace(b"PORT", b"%d" % port))
-            await writer.drain()
-            if len(replies) == 1:
-                break
-        writer.close()
+        with contextlib.suppress(ConnectionError, EOFError), contextlib.closing(writer):
+            async for command in commands(reader):
+                if command == b"CLUSTER SLOTS":
+                    writer.write(replies[0].replace(b"PORT", b"%d" % port))
+                elif command.startswith(b"TYPE "):
+                    writer.write(replies[-1].replace(b"PORT", b"%d" % port))
+                if len(replies) == 1:
+                    break
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     port = server.sockets[0].getsockname()[1]

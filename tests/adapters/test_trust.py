@@ -12,7 +12,7 @@ import pytest
 import trustme
 from support import http_stub, kafka_broker
 from support.kafka_broker import PASSWORD, TOKEN, USER, Broker, serving
-from support.redis_lab import masters
+from support.redis_lab import commands, masters
 
 from hpad import testing
 from hpad.adapter import Adapter, AdapterError, Answer, or_error
@@ -42,11 +42,10 @@ class Victim:
         self.got = b""
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while asked := await reader.read(4096):
-            self.got += asked
-            writer.write(b"+OK\r\n" * asked.count(b"AUTH"))
-            writer.write(b"*1\r\n$6\r\nmaster\r\n" * asked.count(b"ROLE"))
-            writer.write(b"+list\r\n:7\r\n" * asked.count(b"LLEN"))
+        answers = {b"AUTH": b"+OK\r\n", b"ROLE": b"*1\r\n$6\r\nmaster\r\n", b"TYPE": b"+list\r\n", b"LLEN": b":7\r\n"}
+        async for command in commands(reader):
+            self.got += command
+            writer.write(answers.get(command.split()[0], b""))
 
 
 async def answer(adapter: type[Adapter], settings: dict[str, Any], query: Any = LENGTH) -> Answer:
@@ -60,8 +59,8 @@ def naming(reply: bytes) -> Talk:
     """Returns a node or sentinel that answers with OK to AUTH, and then with this."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while asked := await reader.read(4096):
-            writer.write(b"+OK\r\n" if b"AUTH" in asked else reply)
+        async for command in commands(reader):
+            writer.write(b"+OK\r\n" if command.startswith(b"AUTH") else reply)
 
     return talk
 
@@ -101,11 +100,11 @@ async def test_a_redirection_gets_no_password(kind: bytes) -> None:
     victim, replies = Victim(), dict[bool, bytes]()
 
     async def node(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while asked := await reader.read(4096):
-            writer.write(b"+OK\r\n" if b"AUTH" in asked else replies[b"SLOTS" in asked])
+        async for command in commands(reader):
+            writer.write(b"+OK\r\n" if command.startswith(b"AUTH") else replies[b"SLOTS" in command])
 
     async with listening(victim.talk) as port, listening(node) as own:
-        replies |= {True: redis_reply("slots", own), False: b"-%b 15495 127.0.0.1:%d\r\n" % (kind, port) * 2}
+        replies |= {True: redis_reply("slots", own), False: b"-%b 15495 127.0.0.1:%d\r\n" % (kind, port)}
         refused = await answer(Redis, redis_settings("slots", own))
     assert isinstance(refused, AdapterError)
     # redis-py follows ASK to nodes of the map only.

@@ -1,6 +1,7 @@
 """HTTP servers on loopback whose answers a test sets, and a clock that a test sets."""
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -56,8 +57,11 @@ async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host
             target.write(part)
         target.close()
 
-    there = await asyncio.open_connection(host, port)
-    await asyncio.gather(pipe(reader, there[1]), pipe(there[0], writer))
+    # Also where the test ends first.
+    with contextlib.closing(writer):
+        there = await asyncio.open_connection(host, port)
+        with contextlib.closing(there[1]):
+            await asyncio.gather(pipe(reader, there[1]), pipe(there[0], writer))
 
 
 class Stub:

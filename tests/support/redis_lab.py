@@ -1,5 +1,6 @@
 """Servers of Debian's redis-server for tests: single ones, a master with a sentinel, and a cluster of three nodes."""
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -7,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,16 @@ def encoded(command: Sequence[str]) -> bytes:
     """Encodes a command in RESP2."""
     parts = [part.encode() for part in command]
     return b"".join((b"*%d\r\n" % len(parts), *(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)))
+
+
+async def commands(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """Yields each command of a client, its parts with spaces between; several may arrive at once, or one in pieces."""
+    while count := await reader.readline():
+        parts = []
+        for _ in range(int(count[1:])):
+            size = int((await reader.readline())[1:])
+            parts.append((await reader.readexactly(size + 2))[:-2])
+        yield b" ".join(parts)
 
 
 def masters(host: bytes, port: int) -> bytes:
