@@ -26,10 +26,9 @@ from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
 from hpad.records.format import RecordingError
 from hpad.settings import Settings, SettingsError
-from hpad.simulation.advice import fleet
+from hpad.simulation.advice import fleet, page
 from hpad.simulation.advice.assessment import AdviceOptions, Assessment, NotAssessed
 from hpad.simulation.advice.fleet import FleetError
-from hpad.simulation.advice.pages import page
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.summary import FleetAdvice
 from hpad.simulation.history import HistoryError

@@ -120,7 +120,8 @@ def _queried(
     only: Collection[Key] | None,
 ) -> PastSource:
     # Imported late: these load requests.
-    from hpad.simulation.advice.reading import reading, series_file
+    from hpad.simulation.advice import reading
+    from hpad.simulation.advice.reading import series_file
     from hpad.simulation.advice.reading.series import DEFAULT
     from hpad.simulation.prometheus import QueriedPrometheus
 
@@ -145,7 +146,7 @@ def _without_user(url: str) -> str:
 
 
 def _recorded(args: argparse.Namespace, span: LookedAt, only: Collection[Key] | None) -> PastSource:
-    from hpad.simulation.advice.reading import own_history
+    from hpad.simulation.advice import own_history
 
     for flag, given in (("-f", args.filename), ("--series", args.series), ("--resume", args.resume)):
         if given:

@@ -24,7 +24,7 @@ from hpad.records import replay
 from hpad.records.format import RecordingError, decode_scenario
 from hpad.settings import Settings, SettingsError
 from hpad.simulation import backtest, history
-from hpad.simulation.advice.reading.own_history import recorded_pasts
+from hpad.simulation.advice.own_history import recorded_pasts
 from hpad.simulation.backtest import Candidate, Goal, Result
 from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory
 from hpad.simulation.outcome import verdict

@@ -11,8 +11,8 @@ from support import advice_pasts
 from support.commands import called
 
 from hpad.api import hpa as v2
+from hpad.simulation.advice import reading
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.reading import reading
 
 CPU = {
     "type": "Resource",

@@ -15,10 +15,10 @@ from support.commands import called
 from hpad import settings
 from hpad.api import hpa as v2
 from hpad.cli import advise_check, advise_hpas
+from hpad.simulation.advice import reading
 from hpad.simulation.advice.assessment import Level, ModelTrust
 from hpad.simulation.advice.model import trust
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.reading import reading
 
 CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
 VALUE = {**CPU, "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "1"}}}

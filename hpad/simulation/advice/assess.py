@@ -3,6 +3,7 @@
 from typing import Final
 
 from hpad.engine.words import names, percent, replicas
+from hpad.simulation.advice import choosing, finding
 from hpad.simulation.advice.assessment import (
     AdviceOptions,
     Assessment,
@@ -14,10 +15,9 @@ from hpad.simulation.advice.assessment import (
     ModelTrust,
     Severity,
 )
-from hpad.simulation.advice.choosing import choice
-from hpad.simulation.advice.choosing.choice import UNTRUSTED, Choice
+from hpad.simulation.advice.choosing import UNTRUSTED, Choice
 from hpad.simulation.advice.facts import facts_of
-from hpad.simulation.advice.finding import findings, waste
+from hpad.simulation.advice.finding import waste
 from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.model import trust
 from hpad.simulation.advice.model.load_model import LoadModel
@@ -51,11 +51,11 @@ def assess(past: HpaPast, options: AdviceOptions) -> Assessment:
     model = None if past.is_paused else LoadModel.of(past, options)
     now = None if model is None else rerun(past.hpa, model)
     trusted = trust.judged(past, now)
-    found = findings.found(Case(past, known, record, now, trusted))
-    made = UNTRUSTED if model is None or now is None else choice.choose(model, known, found, now, trusted)
+    found = finding.found(Case(past, known, record, now, trusted))
+    made = UNTRUSTED if model is None or now is None else choosing.choose(model, known, found, now, trusted)
     chosen = made if isinstance(made, Choice) else None
     if chosen is not None:
-        found = choice.with_fault(found, chosen)
+        found = choosing.with_fault(found, chosen)
     return Assessment(
         key=past.hpa.key,
         facts=known,

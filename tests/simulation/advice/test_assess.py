@@ -9,7 +9,7 @@ from support.advice_pasts import flat, lived, noisy, spec
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.assess import assess
 from hpad.simulation.advice.assessment import AdviceOptions, Assessment, FoundFault, HpaFault, Level, Severity
-from hpad.simulation.advice.choosing.choice import Choice, with_fault
+from hpad.simulation.advice.choosing import Choice, with_fault
 from hpad.simulation.advice.model.rerun import Rerun
 from hpad.simulation.advice.past import HpaPast
 

@@ -13,9 +13,8 @@ from support.engine import external, object_metric, pods_metric, resource
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.engine.view import Tunables
-from hpad.simulation.advice import facts
+from hpad.simulation.advice import facts, finding
 from hpad.simulation.advice.assessment import Figures, FoundFault, HpaFault, Level, ModelTrust, Severity
-from hpad.simulation.advice.finding import findings
 from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.model.rerun import Rerun
 from hpad.simulation.advice.past import HpaPast
@@ -31,7 +30,7 @@ ALSO = {
 
 def faults(past: HpaPast, now: Rerun | None = None, trust: ModelTrust = FAIR) -> tuple[FoundFault, ...]:
     record = record_of(past, Tunables())
-    return findings.found(Case(past, facts.facts_of(past, record), record, now, trust))
+    return finding.found(Case(past, facts.facts_of(past, record), record, now, trust))
 
 
 def severe(past: HpaPast) -> list[HpaFault]:

@@ -21,8 +21,8 @@ from hpad.records import writer
 from hpad.records.encode import encode_head, encode_reconcile
 from hpad.records.format import RecordingError
 from hpad.simulation import load, model
+from hpad.simulation.advice import own_history
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.reading import own_history
 from hpad.simulation.history import REPLICAS
 from hpad.simulation.run import simulate
 from hpad.simulation.service import Service, ServiceModel

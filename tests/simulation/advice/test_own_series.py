@@ -12,8 +12,9 @@ from support.past_series import PastSeries
 
 from hpad.api.hpa import AUTOSCALER, HorizontalPodAutoscaler
 from hpad.lab.servers.prometheus import ABSENT, PrometheusServer
+from hpad.simulation.advice import reading
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.reading import hpa_status, reading
+from hpad.simulation.advice.reading import hpa_status
 from hpad.simulation.history import REPLICAS
 from hpad.simulation.prometheus import QueriedPrometheus
 

@@ -15,7 +15,7 @@ from support.browser import Page
 
 from hpad.api.metadata import Key
 from hpad.simulation.advice.assessment import Assessment, HpaFault, NotAssessed, Severity
-from hpad.simulation.advice.pages.page import page, sentence
+from hpad.simulation.advice.page import page, sentence
 from hpad.simulation.advice.past import MetricReading
 from hpad.simulation.advice.summary import FleetAdvice, summed
 

@@ -14,9 +14,9 @@ from support.past_series import PastSeries, counted
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.sample import PastPromQL
 from hpad.lab.servers.prometheus import ABSENT, PrometheusServer
+from hpad.simulation.advice import reading
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.reading import reading, series_file
-from hpad.simulation.advice.reading.reading import ReadingOptions
+from hpad.simulation.advice.reading import ReadingOptions, series_file
 from hpad.simulation.advice.reading.series import DEFAULT, Series
 from hpad.simulation.history import HistoryError
 from hpad.simulation.prometheus import QueriedPrometheus

@@ -10,9 +10,9 @@ from support.faulty_prometheus import AskedQuery, Body, answering, error, matrix
 from support.past_hpas import external, past_hpa
 
 from hpad.simulation import prometheus
+from hpad.simulation.advice import reading
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.reading import answers, reading
-from hpad.simulation.advice.reading.reading import ReadingOptions
+from hpad.simulation.advice.reading import ReadingOptions, answers
 from hpad.simulation.history import HistoryError
 from hpad.simulation.prometheus import QueriedPrometheus
 

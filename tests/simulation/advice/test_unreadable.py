@@ -11,9 +11,9 @@ from support.simulations import BACKLOG, CPU
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.cli import advise_output
 from hpad.engine.view import Tunables
+from hpad.simulation.advice import page
 from hpad.simulation.advice.assess import assess
 from hpad.simulation.advice.assessment import AdviceOptions, Assessment, HpaFault, Level
-from hpad.simulation.advice.pages import page
 from hpad.simulation.advice.past import HpaPast, MetricReading
 from hpad.simulation.advice.summary import FleetAdvice
 from hpad.simulation.history import REPLICAS

@@ -8,7 +8,7 @@ from support.advice_cast import CPU, FAULTY, GOOD, WEEK, past_of
 from support.advice_pasts import painted, spec
 
 from hpad.engine.view import Tunables
-from hpad.simulation.advice import facts
+from hpad.simulation.advice import facts, finding
 from hpad.simulation.advice.assess import verdict
 from hpad.simulation.advice.assessment import (
     Advice,
@@ -21,8 +21,7 @@ from hpad.simulation.advice.assessment import (
     SettingChange,
     Severity,
 )
-from hpad.simulation.advice.choosing.choice import Choice
-from hpad.simulation.advice.finding import findings
+from hpad.simulation.advice.choosing import Choice
 from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.model.rerun import Rerun
 from hpad.simulation.advice.past import HpaPast
@@ -45,7 +44,7 @@ CHOICE = Choice(ADVICE, Rerun([], NONE, NONE))
 
 def line(past: HpaPast, chosen: Choice | None = None, trust: ModelTrust = GOOD_MODEL) -> str:
     record, known = record_of(past, Tunables()), facts_of(past)
-    return verdict(known, findings.found(Case(past, known, record, None, trust)), chosen, trust)
+    return verdict(known, finding.found(Case(past, known, record, None, trust)), chosen, trust)
 
 
 def facts_of(past: HpaPast) -> Facts:

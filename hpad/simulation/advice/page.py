@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from hpad.engine.words import percent
-from hpad.simulation.advice import words
+from hpad.simulation.advice import page_of_hpa, words
 from hpad.simulation.advice.assessment import Assessment, Severity
-from hpad.simulation.advice.pages import of_hpa
-from hpad.simulation.advice.pages.of_hpa import FINE, anchor, mark, name
+from hpad.simulation.advice.page_of_hpa import FINE, anchor, mark, name
 from hpad.simulation.advice.summary import (
     FleetAdvice,
     FleetSummary,
@@ -51,7 +50,7 @@ def _body(advice: FleetAdvice) -> Iterator[str]:
     if assessments:
         yield '<section class="hpas" aria-labelledby="each"><div><h2 id="each">Each HPA</h2></div>\n'
         for each in assessments:
-            yield from of_hpa.block(each, price)
+            yield from page_of_hpa.block(each, price)
         yield "</section>\n"
     yield "</main>\n"
     yield (

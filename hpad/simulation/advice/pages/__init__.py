@@ -1,1 +1,0 @@
-"""The page of the advice: the fleet, and each HPA with its charts."""
