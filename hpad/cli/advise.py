@@ -26,9 +26,9 @@ from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
 from hpad.records.format import RecordingError
 from hpad.settings import Settings, SettingsError
-from hpad.simulation.advice import fleet, page
+from hpad.simulation.advice import page
+from hpad.simulation.advice.assess import FleetError, assessed
 from hpad.simulation.advice.assessment import AdviceOptions, Assessment, NotAssessed
-from hpad.simulation.advice.fleet import FleetError
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.summary import FleetAdvice
 from hpad.simulation.history import HistoryError
@@ -183,7 +183,7 @@ def _advised(args: argparse.Namespace, settings: Settings, span: LookedAt) -> Fl
     hpas: dict[Key, HorizontalPodAutoscaler] = {}
     assessments: list[Assessment] = []
     unread: list[NotAssessed] = list(source.unread)
-    for each in fleet.assessed(_noted(source.pasts, hpas), _options(args, settings), _workers(args, source)):
+    for each in assessed(_noted(source.pasts, hpas), _options(args, settings), _workers(args, source)):
         if isinstance(each, NotAssessed):
             unread.append(each)
         elif not each.facts.seconds and not each.findings:

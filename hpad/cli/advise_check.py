@@ -17,10 +17,10 @@ from hpad.engine.render.text import BAD, GOOD, WARN, Line, Span, line, table
 from hpad.manifests import hpas as loading
 from hpad.manifests.documents import Document
 from hpad.settings import Settings
+from hpad.simulation.advice.assess import spread
 from hpad.simulation.advice.assessment import AdviceOptions, Figures
 from hpad.simulation.advice.choosing import comparison
 from hpad.simulation.advice.choosing.comparison import ChangedPast, ChangeOutcome, Compared, unknown
-from hpad.simulation.advice.fleet import spread
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.words import figures
 

@@ -13,9 +13,8 @@ import pytest
 from support import advice_pasts
 
 from hpad.engine.view import Tunables
-from hpad.simulation.advice.assess import assess
+from hpad.simulation.advice.assess import assess, assessed, spread
 from hpad.simulation.advice.assessment import AdviceOptions, Assessment, NotAssessed
-from hpad.simulation.advice.fleet import assessed, spread
 from hpad.simulation.advice.past import HpaPast
 
 CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
