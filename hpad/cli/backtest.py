@@ -25,11 +25,10 @@ from hpad.records.format import RecordingError, decode_scenario
 from hpad.settings import Settings, SettingsError
 from hpad.simulation import backtest, history
 from hpad.simulation.advice.own_history import recorded_pasts
-from hpad.simulation.backtest import Candidate, Goal, Result
+from hpad.simulation.backtest import Candidate, Goal, RecordedBacktest, Result
 from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory
 from hpad.simulation.outcome import verdict
 from hpad.simulation.past import PastLoad, PastModel, assumptions
-from hpad.simulation.recorded import RecordedBacktest
 from hpad.simulation.report import BacktestReport, page, span_of
 from hpad.simulation.thinning import MetricChart, metric_charts
 

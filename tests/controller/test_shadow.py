@@ -18,7 +18,7 @@ from hpad.engine.turn import Reconcile
 from hpad.records import replay
 from hpad.records.encode import encode_head, encode_reconcile
 from hpad.records.format import decode_scenario
-from hpad.simulation.recorded import RecordedBacktest
+from hpad.simulation.backtest import RecordedBacktest
 from hpad.store import record
 from hpad.store.store import InMemory
 

@@ -22,8 +22,7 @@ from hpad.records import replay
 from hpad.records.encode import encode_head, encode_reconcile
 from hpad.records.format import Scenario, decode_scenario
 from hpad.simulation import load, model
-from hpad.simulation.backtest import known_answers
-from hpad.simulation.recorded import RecordedBacktest, after
+from hpad.simulation.backtest import RecordedBacktest, after, known_answers
 from hpad.simulation.run import simulate
 from hpad.simulation.service import Service, ServiceModel
 
