@@ -13,7 +13,7 @@ from hpad.api.metadata import Key
 from hpad.cli import advise_output, manifest, moments
 from hpad.cli.advise_past import PastSource
 from hpad.cli.output import Failure
-from hpad.engine.render.text import BAD, GOOD, WARN, Line, Span, line, table
+from hpad.engine.styled import BAD, GOOD, WARN, Line, Span, line, table
 from hpad.manifests import hpas as loading
 from hpad.manifests.documents import Document
 from hpad.settings import Settings

@@ -9,7 +9,7 @@ from hpad.api.hpa import kind_of
 from hpad.api.metadata import Key
 from hpad.cli import moments
 from hpad.cli.output import counted
-from hpad.engine.render.text import BAD, BLANK, GOOD, QUIET, STRONG, WARN, Line, Span, labelled, line, table
+from hpad.engine.styled import BAD, BLANK, GOOD, QUIET, STRONG, WARN, Line, Span, labelled, line, table
 from hpad.simulation.advice import summary
 from hpad.simulation.advice.assessment import (
     Advice,

@@ -17,7 +17,7 @@ from hpad.api.text import meant, shown
 from hpad.cli import manifest, moments, output, simulate_text, workload
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
-from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
+from hpad.engine.styled import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
 from hpad.engine.view import Tunables
 from hpad.engine.words import span
 from hpad.records import replay

@@ -18,7 +18,7 @@ from hpad import clock
 from hpad.cli import checks, competing, doctor_controllers, flags, output
 from hpad.cli.checks import ERROR, LEVELS, NOTE, OK, WARNING, Finding
 from hpad.daemon import assembly, logs
-from hpad.engine.render.text import line
+from hpad.engine.styled import line
 from hpad.kube import client, competitors, errors, paths, scale
 from hpad.kube.access import Right, allowed
 from hpad.kube.auth import kubeconfig

@@ -14,7 +14,7 @@ from hpad.cli import client, moments, output
 from hpad.cli.fetch import AUTOSCALER, NAMES, Hpa, Json, NoHpa, converted, looks, parsed
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
-from hpad.engine.render.text import BAD, GOOD, PLAIN, QUIET, Line, Span, line, table
+from hpad.engine.styled import BAD, GOOD, PLAIN, QUIET, Line, Span, line, table
 from hpad.engine.words import span
 
 _MOST: Final = 10_000
@@ -141,8 +141,8 @@ def _print(found: Json, args: argparse.Namespace, *, past: bool = False) -> None
     if found.get("trace") is None:
         raise Failure(f"only the sentence of this decision is kept, its inputs were too large: {sentence}")
     # Imported late: without these, `kubectl hpad status` starts in half the time.
-    from hpad.engine.outlook.types import Outlook
-    from hpad.engine.render.decision import lines
+    from hpad.engine.outlook.directions import Outlook
+    from hpad.engine.render import lines
     from hpad.engine.trace import Trace
 
     made, outlook = converted(found["trace"], Trace), converted(found.get("outlook", []), list[Outlook])

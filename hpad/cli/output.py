@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TextIO, cast
 
 from hpad.api.text import harmless, harmless_lines
-from hpad.engine.render.text import BAD, GOOD, PLAIN, QUIET, STRONG, WARN, Line, Span, table
+from hpad.engine.styled import BAD, GOOD, PLAIN, QUIET, STRONG, WARN, Line, Span, table
 from hpad.lab.demo.style import Style
 
 

@@ -18,8 +18,8 @@ from hpad.cli.moments import written
 from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
 from hpad.engine.outlook import outlook
-from hpad.engine.render.decision import lines
-from hpad.engine.render.text import BLANK
+from hpad.engine.render import lines
+from hpad.engine.styled import BLANK
 from hpad.engine.trace.make import make_trace
 from hpad.engine.turn import Reconcile
 from hpad.records import replay

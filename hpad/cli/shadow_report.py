@@ -14,8 +14,8 @@ from hpad.cli.fetch import NAMES, Hpa, HpadReader, converted, parsed, summaries
 from hpad.cli.output import Failure
 from hpad.clock import SystemClock
 from hpad.engine import words
-from hpad.engine.render.text import BLANK, QUIET, STRONG, Line, Span, line, table
 from hpad.engine.settle import NOT_WRITTEN
+from hpad.engine.styled import BLANK, QUIET, STRONG, Line, Span, line, table
 from hpad.records.entry import Entry
 
 _MOST: Final = 10_000

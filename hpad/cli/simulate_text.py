@@ -15,7 +15,7 @@ import msgspec
 from hpad.api import amounts
 from hpad.cli import output
 from hpad.engine.budget import amount_text
-from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
+from hpad.engine.styled import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
 from hpad.engine.words import span
 from hpad.lab.demo.chart import EIGHTHS
 from hpad.simulation.outcome import FigureRow, SimulatedOutcome

@@ -13,7 +13,7 @@ from hpad.cli import client, flags, metric_request, offline, output, program
 from hpad.cli.metric_request import MetricRequest, quantity
 from hpad.clock import SystemClock
 from hpad.daemon import logs
-from hpad.engine.render.text import line
+from hpad.engine.styled import line
 from hpad.settings import Settings
 from hpad.sources import limits, plugins
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hpad.cli import output
-from hpad.engine.render.text import BAD, GOOD, QUIET, STRONG, Line, Span, labelled, line
+from hpad.engine.styled import BAD, GOOD, QUIET, STRONG, Line, Span, labelled, line
 
 
 def rows(found: Any, columns: int | None) -> list[str]:

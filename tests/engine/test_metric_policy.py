@@ -13,7 +13,7 @@ from hpad.api.sample import AdapterError
 from hpad.engine import annotations, expression, metric_policy
 from hpad.engine.addresses import MetricIdentity
 from hpad.engine.metric_policy import FAILED, LEFT_OUT, Count, MetricPolicy, Proposed, Range, Standing
-from hpad.engine.render.decision import lines
+from hpad.engine.render import lines
 
 POLICY = "hpad.io/metric-policy"
 NAMES = ("a", "b", "c", "d")

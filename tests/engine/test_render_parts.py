@@ -10,8 +10,8 @@ from support.rendered import CPU, QUEUE, part, rendered, text, traced
 
 from hpad.api.pod import ContainerRequests
 from hpad.api.sample import AdapterError
-from hpad.engine.render.text import BAD, GOOD, STRONG, WARN
 from hpad.engine.settle import Outcome
+from hpad.engine.styled import BAD, GOOD, STRONG, WARN
 from hpad.engine.trace import TimingTrace
 from hpad.engine.view import DRY_RUN, Gates
 

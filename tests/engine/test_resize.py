@@ -9,7 +9,7 @@ from support.engine import START, Workload, resource, used
 
 from hpad.api import pod_json
 from hpad.api.pod import Pod
-from hpad.engine.render.decision import lines
+from hpad.engine.render import lines
 from hpad.engine.trace.make import make_trace
 from hpad.engine.turn import Answered, AskBudget, turn
 from hpad.engine.view import Gates

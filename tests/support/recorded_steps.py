@@ -10,7 +10,7 @@ import msgspec
 
 from hpad.engine import holds
 from hpad.engine.outlook import outlook
-from hpad.engine.render.decision import lines
+from hpad.engine.render import lines
 from hpad.engine.trace.make import make_trace
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import Gates

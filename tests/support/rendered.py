@@ -7,8 +7,8 @@ from typing import Any
 from support.engine import Workload, external, resource
 
 from hpad.api.sample import Query
-from hpad.engine.render.decision import lines
-from hpad.engine.render.text import Line
+from hpad.engine.render import lines
+from hpad.engine.styled import Line
 from hpad.engine.trace import Trace
 from hpad.engine.trace.make import make_trace
 

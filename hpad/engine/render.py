@@ -10,11 +10,11 @@ from hpad.api.amounts import Unit
 from hpad.api.quantity import parse_milli, truncated
 from hpad.engine import trace
 from hpad.engine.conditions import Event
-from hpad.engine.outlook.types import BLOCKED, STEP, STOPPED, Outlook
+from hpad.engine.outlook.directions import BLOCKED, STEP, STOPPED, Outlook
 from hpad.engine.pods import IGNORED, MISSING, READY, UNREADY
-from hpad.engine.render.text import BAD, BLANK, GOOD, PLAIN, QUIET, STRONG, WARN, Line, Span, labelled, line, table
 from hpad.engine.spec import UTILIZATION
 from hpad.engine.stage import INVALID_METRICS, NOW, WRITE, WRITE_FAILED
+from hpad.engine.styled import BAD, BLANK, GOOD, PLAIN, QUIET, STRONG, WARN, Line, Span, labelled, line, table
 from hpad.engine.trace.metric_types import MetricTrace, PodTrace
 from hpad.engine.trace.pods import LACKING, UNLISTED
 from hpad.engine.turn import TimingTrace
