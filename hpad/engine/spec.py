@@ -6,7 +6,8 @@ conditions and events.
 
 import functools
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -20,6 +21,7 @@ from hpad.api.hpa import (
     ExternalMetricSource,
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerSpec,
+    MetricIdentifier,
     MetricSpec,
     MetricTarget,
     ObjectMetricSource,
@@ -30,7 +32,7 @@ from hpad.api.hpa import (
 from hpad.api.kept import kept
 from hpad.api.metadata import Key
 from hpad.api.quantity import MAX_INT64, Format, Quantity
-from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, Query
+from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, SOURCE_TYPES, Query
 from hpad.api.selector import LabelSelector, Selector, SelectorError
 from hpad.api.text import begin, shown
 from hpad.engine.behavior import CompiledBehavior, compile_behavior
@@ -60,7 +62,7 @@ class CompiledMetric(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One metric and its metric target.
 
     `kind` is Utilization (`amount` in percent of the request), Value or AverageValue (`amount` in milli-units).
-    `error` is the reason why the entry cannot be measured (None: it can); `spec_error`: Kubernetes blames the spec.
+    `error` is the reason why the entry cannot be measured (None: it can).
     `description` is the name of the metric in the texts of Kubernetes, `label` the name in the texts of hpad.
     """
 
@@ -75,7 +77,11 @@ class CompiledMetric(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     spec: MetricSpec
     format: Format = Format.DECIMAL_SI
     error: str | None = None
-    spec_error: bool = False
+
+    @property
+    def spec_error(self) -> bool:
+        """Whether Kubernetes blames the spec: the type of the metric is unknown."""
+        return self.type not in SOURCE_TYPES
 
     @property
     def of_pods(self) -> bool:
@@ -126,18 +132,32 @@ class _Amount(NamedTuple):
     error: str | None = None
 
 
-def _amount(kind: str, quantity: Quantity) -> _Amount:
-    return _Amount(kind, min(MAX_INT64, quantity.milli()))
+_FIELDS: Final = {
+    UTILIZATION: attrgetter("average_utilization"),
+    VALUE: attrgetter("value"),
+    AVERAGE_VALUE: attrgetter("average_value"),
+}
+_NO_VALUE: Final = "neither a value target nor an average value target was set"
+_NO_RESOURCE_TARGET: Final = "neither an average utilization target nor an average value (usage) target was set"
 
 
-def _selector(selector: LabelSelector | None) -> tuple[Selector | None, str | None]:
-    """Returns the selector of a metric, or the error in it."""
-    if selector is None:
-        return None, None
+def _amount(target: MetricTarget, source: str, kinds: Sequence[str], unset: str = _NO_VALUE) -> _Amount:
+    """Returns the first of the `kinds` that the target has, and its amount; `unset` is the error if it has none."""
+    for kind in kinds:
+        found: Quantity | int | None = _FIELDS[kind](target)
+        if found is not None:
+            return _Amount(kind, min(MAX_INT64, found.milli()) if isinstance(found, Quantity) else found)
+    return _Amount("", 0, f"invalid {source} metric source: {unset}")
+
+
+def _query(metric_type: str, namespace: str, metric: MetricIdentifier, **more: Any) -> tuple[Query, str | None]:
+    """Returns the query of a metric, and the error in its selector."""
+    selector, error = None, None
     try:
-        return selectors.from_object(selector), None
-    except SelectorError as error:
-        return None, str(error)
+        selector = None if metric.selector is None else selectors.from_object(metric.selector)
+    except SelectorError as invalid:
+        error = str(invalid)
+    return Query(type=metric_type, namespace=namespace, name=metric.name, selector=selector, **more), error
 
 
 def _in_text(name: str) -> str:
@@ -153,30 +173,43 @@ def _with_selector(name: str, selector: Selector | None) -> str:
     return name if selector is None or not str(selector) else f"{name}({begin(str(selector), _LONGEST_SELECTOR)})"
 
 
-def _resource(
-    spec: MetricSpec, source: ResourceMetricSource | ContainerResourceMetricSource, namespace: str, container: str
-) -> CompiledMetric:
-    kind, amount, error = _resource_amount(source.target)
-    texts = _resource_texts(spec.type, _in_text(source.name), kind, container)
-    return CompiledMetric(
-        type=spec.type,
-        name=source.name,
-        kind=kind,
-        amount=amount,
-        description=texts.description,
-        label=texts.label,
-        wording=texts.wording,
-        query=Query(type=spec.type, namespace=namespace, name=source.name, container=container),
-        spec=spec,
-        format=Format.BINARY_SI if source.name == "memory" else Format.DECIMAL_SI,
-        error=error,
-    )
-
-
 class _Texts(NamedTuple):
     description: str
     label: str
     wording: Wording
+
+
+def _compiled(
+    spec: MetricSpec,
+    query: Query,
+    target: _Amount,
+    texts: _Texts,
+    error: str | None,
+    unit: Format = Format.DECIMAL_SI,
+) -> CompiledMetric:
+    return CompiledMetric(
+        type=spec.type,
+        name=query.name,
+        kind=target.kind,
+        amount=target.amount,
+        description=texts.description,
+        label=texts.label,
+        wording=texts.wording,
+        query=query,
+        spec=spec,
+        format=unit,
+        error=error,
+    )
+
+
+def _resource(
+    spec: MetricSpec, source: ResourceMetricSource | ContainerResourceMetricSource, namespace: str, container: str
+) -> CompiledMetric:
+    target = _amount(source.target, "resource", (AVERAGE_VALUE, UTILIZATION), _NO_RESOURCE_TARGET)
+    texts = _resource_texts(spec.type, _in_text(source.name), target.kind, container)
+    query = Query(type=spec.type, namespace=namespace, name=source.name, container=container)
+    unit = Format.BINARY_SI if source.name == "memory" else Format.DECIMAL_SI
+    return _compiled(spec, query, target, texts, target.error, unit)
 
 
 @functools.lru_cache(maxsize=1 << 10)
@@ -201,134 +234,68 @@ def _resource_texts(metric_type: str, name: str, kind: str, container: str) -> _
     )
 
 
-def _resource_amount(target: MetricTarget) -> _Amount:
-    if target.average_value is not None:
-        return _amount(AVERAGE_VALUE, target.average_value)
-    if target.average_utilization is not None:
-        return _Amount(UTILIZATION, target.average_utilization)
-    unset = "neither an average utilization target nor an average value (usage) target was set"
-    return _Amount("", 0, f"invalid resource metric source: {unset}")
-
-
 def _pods(spec: MetricSpec, source: PodsMetricSource, namespace: str) -> CompiledMetric:
-    name, target = source.metric.name, source.target
-    shown_name = _in_text(name)
-    selector, selector_error = _selector(source.metric.selector)
-    kind, amount, error = _Amount("", 0, "invalid pods metric source: no average value target was set")
-    if target.average_value is not None:
-        kind, amount, error = _amount(AVERAGE_VALUE, target.average_value)
-    return CompiledMetric(
-        type=spec.type,
-        name=name,
-        kind=kind,
-        amount=amount,
-        description=f"pods metric {shown_name}",
-        label=f"pods metric {_with_selector(shown_name, selector)}",
-        wording=Wording(
-            reason="FailedGetPodsMetric",
-            fetch=f"unable to get metric {shown_name}: ",
-            measure="",
-            outer="failed to get pods metric value: ",
-        ),
-        query=Query(type=spec.type, namespace=namespace, name=name, selector=selector),
-        spec=spec,
-        error=selector_error or error,
+    name = _in_text(source.metric.name)
+    query, error = _query(spec.type, namespace, source.metric)
+    target = _amount(source.target, "pods", (AVERAGE_VALUE,), "no average value target was set")
+    wording = Wording(
+        reason="FailedGetPodsMetric",
+        fetch=f"unable to get metric {name}: ",
+        measure="",
+        outer="failed to get pods metric value: ",
     )
+    texts = _Texts(f"pods metric {name}", f"pods metric {_with_selector(name, query.selector)}", wording)
+    return _compiled(spec, query, target, texts, error or target.error)
 
 
 def _object(spec: MetricSpec, source: ObjectMetricSource, namespace: str) -> CompiledMetric:
-    name, described = source.metric.name, source.described_object
-    shown_name, kind_name, of = map(_in_text, (name, described.kind, described.name))
-    selector, selector_error = _selector(source.metric.selector)
-    kind, amount, error = _object_amount(source.target)
-    error = selector_error or error
-    average = kind == AVERAGE_VALUE
-    formatted = _written(source.metric.selector)
-    return CompiledMetric(
-        type=spec.type,
-        name=name,
-        kind=kind,
-        amount=amount,
-        # "external metric" is what Kubernetes writes for AverageValue (horizontal.go: computeStatusForObjectMetric).
-        description=f"external metric {shown_name}({formatted})" if average else f"{kind_name} metric {shown_name}",
-        label=f"{kind_name} metric {_with_selector(shown_name, selector)}",
-        wording=Wording(
-            reason="FailedGetObjectMetric",
-            fetch=f"unable to get metric {shown_name}: {kind_name} on {namespace} {of}/",
-            measure="",
-            outer="failed to get object metric value: "
-            + (f"failed to get {shown_name} object metric: " if average and error is None else ""),
-        ),
-        query=Query(type=spec.type, namespace=namespace, name=name, selector=selector, object=described),
-        spec=spec,
-        error=error,
+    name, kind, of = map(_in_text, (source.metric.name, source.described_object.kind, source.described_object.name))
+    query, error = _query(spec.type, namespace, source.metric, object=source.described_object)
+    target_type = source.target.type
+    target = _amount(source.target, "object", (target_type,) if target_type in (VALUE, AVERAGE_VALUE) else ())
+    error = error or target.error
+    average = target.kind == AVERAGE_VALUE
+    wording = Wording(
+        reason="FailedGetObjectMetric",
+        fetch=f"unable to get metric {name}: {kind} on {namespace} {of}/",
+        measure="",
+        outer="failed to get object metric value: "
+        + (f"failed to get {name} object metric: " if average and error is None else ""),
     )
-
-
-def _object_amount(target: MetricTarget) -> _Amount:
-    if target.type == VALUE and target.value is not None:
-        return _amount(VALUE, target.value)
-    if target.type == AVERAGE_VALUE and target.average_value is not None:
-        return _amount(AVERAGE_VALUE, target.average_value)
-    unset = "neither a value target nor an average value target was set"
-    return _Amount("", 0, f"invalid object metric source: {unset}")
+    # "external metric" is what Kubernetes writes for AverageValue (horizontal.go: computeStatusForObjectMetric).
+    described = f"external metric {name}({_written(source.metric.selector)})" if average else f"{kind} metric {name}"
+    texts = _Texts(described, f"{kind} metric {_with_selector(name, query.selector)}", wording)
+    return _compiled(spec, query, target, texts, error)
 
 
 def _external(
     spec: MetricSpec, source: ExternalMetricSource, namespace: str, queries: Sequence[OwnQuery]
 ) -> CompiledMetric:
-    name = source.metric.name
-    definition, own_error = query_definition(name, queries)
-    shown_name = _in_text(name)
-    selector, selector_error = _selector(source.metric.selector)
-    kind, amount, error = _external_amount(source.target)
-    formatted = _written(source.metric.selector)
+    name, formatted = _in_text(source.metric.name), _written(source.metric.selector)
+    definition, own_error = query_definition(source.metric.name, queries)
+    query, error = _query(spec.type, namespace, source.metric, definition=definition)
+    target = _amount(source.target, "external", (AVERAGE_VALUE, VALUE))
     inner = {
-        AVERAGE_VALUE: f"failed to get {shown_name} external metric: ",
-        VALUE: f"failed to get external metric {shown_name}: ",
+        AVERAGE_VALUE: f"failed to get {name} external metric: ",
+        VALUE: f"failed to get external metric {name}: ",
     }
-    return CompiledMetric(
-        type=spec.type,
-        name=name,
-        kind=kind,
-        amount=amount,
-        description=f"external metric {shown_name}({formatted})",
-        label=f"external metric {_with_selector(shown_name, selector)}",
-        wording=Wording(
-            reason="FailedGetExternalMetric",
-            fetch=f"unable to get external metric {namespace}/{shown_name}/{formatted}: ",
-            measure="",
-            outer=f"failed to get {shown_name} external metric value: {inner.get(kind, '')}",
-        ),
-        query=Query(type=spec.type, namespace=namespace, name=name, selector=selector, definition=definition),
-        spec=spec,
-        error=error or selector_error or own_error,
+    wording = Wording(
+        reason="FailedGetExternalMetric",
+        fetch=f"unable to get external metric {namespace}/{name}/{formatted}: ",
+        measure="",
+        outer=f"failed to get {name} external metric value: {inner.get(target.kind, '')}",
     )
-
-
-def _external_amount(target: MetricTarget) -> _Amount:
-    if target.average_value is not None:
-        return _amount(AVERAGE_VALUE, target.average_value)
-    if target.value is not None:
-        return _amount(VALUE, target.value)
-    unset = "neither a value target nor an average value target was set"
-    return _Amount("", 0, f"invalid external metric source: {unset}")
+    label = f"external metric {_with_selector(name, query.selector)}"
+    texts = _Texts(f"external metric {name}({formatted})", label, wording)
+    return _compiled(spec, query, target, texts, target.error or error or own_error)
 
 
 def _unknown(spec: MetricSpec, namespace: str) -> CompiledMetric:
-    return CompiledMetric(
-        type=spec.type,
-        name="",
-        kind="",
-        amount=0,
-        description="",
-        label=f"metric of type {shown(_in_text(spec.type))}",
-        wording=Wording(reason="InvalidMetricSourceType", fetch="", measure="", outer=""),
-        query=Query(type=spec.type, namespace=namespace, name=""),
-        spec=spec,
-        error=f'unknown metric source type "{_in_text(spec.type)}"',
-        spec_error=True,
-    )
+    name = _in_text(spec.type)
+    wording = Wording(reason="InvalidMetricSourceType", fetch="", measure="", outer="")
+    query = Query(type=spec.type, namespace=namespace, name="")
+    texts = _Texts("", f"metric of type {shown(name)}", wording)
+    return _compiled(spec, query, _Amount("", 0), texts, f'unknown metric source type "{name}"')
 
 
 _CACHED: Final = "compiled"
