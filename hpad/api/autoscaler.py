@@ -122,35 +122,28 @@ def _cells(hpa: HorizontalPodAutoscaler) -> Iterator[str]:
 
 
 def _cell(spec: MetricSpec, status: MetricStatus) -> str:
-    if spec.type == EXTERNAL and spec.external is not None:
-        return _value_or_average(spec.external.target, status.external.current if status.external else None)
-    if spec.type == OBJECT and spec.object is not None:
-        return _value_or_average(spec.object.target, status.object.current if status.object else None)
+    current = status.source.current if status.source is not None and status.type == spec.type else MetricValueStatus()
+    named = {EXTERNAL: spec.external, OBJECT: spec.object}.get(spec.type)
+    if named is not None:
+        return _value_or_average(named.target, current)
     if spec.type == PODS and spec.pods is not None:
-        current = status.pods.current.average_value if status.pods else None
-        return _pair(current, spec.pods.target.average_value)
-    if spec.type == RESOURCE and spec.resource is not None:
-        source = spec.resource
-        return f"{source.name}: {_of_resource(source.target, status.resource.current if status.resource else None)}"
-    if spec.type == CONTAINER_RESOURCE and spec.container_resource is not None:
-        container, reading = spec.container_resource, status.container_resource
-        return f"{container.name}: {_of_resource(container.target, reading.current if reading else None)}"
-    return "<unknown type>"
+        return _pair(current.average_value, spec.pods.target.average_value)
+    resource = {RESOURCE: spec.resource, CONTAINER_RESOURCE: spec.container_resource}.get(spec.type)
+    return "<unknown type>" if resource is None else f"{resource.name}: {_of_resource(resource.target, current)}"
 
 
-def _value_or_average(target: MetricTarget, current: MetricValueStatus | None) -> str:
+def _value_or_average(target: MetricTarget, current: MetricValueStatus) -> str:
     """Formats a value, or an average over the replicas."""
     if target.average_value is not None:
-        return f"{_pair(current and current.average_value, target.average_value)} (avg)"
-    return _pair(current and current.value, target.value)
+        return f"{_pair(current.average_value, target.average_value)} (avg)"
+    return _pair(current.value, target.value)
 
 
-def _of_resource(target: MetricTarget, current: MetricValueStatus | None) -> str:
+def _of_resource(target: MetricTarget, current: MetricValueStatus) -> str:
     if target.average_value is not None:
-        return _pair(current and current.average_value, target.average_value)
-    percent = None if current is None else current.average_utilization
-    target_text = "<auto>" if target.average_utilization is None else f"{target.average_utilization}%"
-    return _pair(None if percent is None else f"{percent}%", target_text)
+        return _pair(current.average_value, target.average_value)
+    percent = None if current.average_utilization is None else f"{current.average_utilization}%"
+    return _pair(percent, "<auto>" if target.average_utilization is None else f"{target.average_utilization}%")
 
 
 def _pair(current: object, target_text: object) -> str:

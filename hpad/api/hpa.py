@@ -225,6 +225,11 @@ class MetricStatus(_Wire, frozen=True):
     container_resource: ContainerResourceMetricStatus | None = None
     external: ExternalMetricStatus | None = None
 
+    @property
+    def source(self) -> ObjectMetricStatus | PodsMetricStatus | ResourceMetricStatus | ExternalMetricStatus | None:
+        """The only one of them that is set; None where there is none."""
+        return self.resource or self.container_resource or self.pods or self.object or self.external
+
 
 class HorizontalPodAutoscalerCondition(_Wire, frozen=True):
     """AbleToScale, ScalingActive, ScalingLimited or ScaledToZero, and since when.

@@ -140,7 +140,7 @@ def _alike(old: MetricStatus, new: MetricStatus) -> bool:
 
 def _without_values(entry: MetricStatus) -> MetricStatus:
     """Returns the entry with each of its values set to zero."""
-    source = entry.resource or entry.container_resource or entry.pods or entry.object or entry.external
+    source = entry.source
     if source is None:
         return entry
     value, average, percent = source.current.value, source.current.average_value, source.current.average_utilization

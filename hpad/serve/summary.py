@@ -237,10 +237,9 @@ def _reported_metrics(row: Row) -> tuple[Metric, ...]:
 
 def _current(status: MetricStatus) -> str | None:
     """Returns the usage in a status as `kubectl get hpa` shows it; None if there is none."""
-    source = status.resource or status.container_resource or status.pods or status.object or status.external
-    if source is None:
+    if status.source is None:
         return None
-    current = source.current
+    current = status.source.current
     if current.average_utilization is not None:
         return f"{current.average_utilization}%"
     quantity = current.value if current.average_value is None else current.average_value

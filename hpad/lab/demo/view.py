@@ -57,10 +57,7 @@ def render(rows: Sequence[Sequence[str]], style: Style, *, width: int | None = N
 
 
 def _current(status: MetricStatus | None) -> MetricValueStatus | None:
-    if status is None:
-        return None
-    source = status.resource or status.container_resource or status.pods or status.object or status.external
-    return source.current if source else None
+    return None if status is None or status.source is None else status.source.current
 
 
 NOTES_SHOWN = 4
