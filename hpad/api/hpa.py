@@ -399,8 +399,8 @@ def with_behavior(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
     if hpa.spec.behavior is None:
         return hpa
     behavior = HorizontalPodAutoscalerBehavior(
-        scale_up=_rules(hpa.spec.behavior.scale_up, SCALE_UP),
-        scale_down=_rules(hpa.spec.behavior.scale_down, SCALE_DOWN),
+        scale_up=with_rules(hpa.spec.behavior.scale_up, SCALE_UP),
+        scale_down=with_rules(hpa.spec.behavior.scale_down, SCALE_DOWN),
     )
     return msgspec.structs.replace(hpa, spec=msgspec.structs.replace(hpa.spec, behavior=behavior))
 
@@ -417,7 +417,7 @@ def with_minimum_and_metrics(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutos
     return msgspec.structs.replace(hpa, spec=spec)
 
 
-def _rules(rules: HPAScalingRules | None, default: HPAScalingRules) -> HPAScalingRules:
+def with_rules(rules: HPAScalingRules | None, default: HPAScalingRules) -> HPAScalingRules:
     """Returns the default rules, overridden by all fields that are set (v2/defaults.go: copyHPAScalingRules)."""
     if rules is None:
         return default

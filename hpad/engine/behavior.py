@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from hpad.api.hpa import HorizontalPodAutoscalerBehavior, HPAScalingPolicy, HPAScalingRules
+from hpad.api.hpa import SCALE_DOWN, SCALE_UP, HorizontalPodAutoscalerBehavior, HPAScalingRules, with_rules
 from hpad.api.quantity import MAX_INT32, MIN_INT32, ceil_int32, float_to_int32, int32
 from hpad.engine.history import History, Rescale
 
@@ -18,8 +18,6 @@ DISABLED: Final = "Disabled"
 PODS: Final = "Pods"
 PERCENT: Final = "Percent"
 
-_FOUR_PODS: Final = HPAScalingPolicy(type=PODS, value=4, period_seconds=15)
-_ALL: Final = HPAScalingPolicy(type=PERCENT, value=100, period_seconds=15)
 _NOTHING: Final = timedelta(0)
 
 
@@ -54,32 +52,23 @@ class CompiledBehavior(msgspec.Struct, frozen=True, gc=False):
 
 
 def compile_behavior(behavior: HorizontalPodAutoscalerBehavior | None) -> CompiledBehavior | None:
-    """Returns the rules of both directions; None where the spec has no behavior.
-
-    Source of the defaults: Kubernetes 1.36, pkg/apis/autoscaling/v2/defaults.go: GenerateHPAScaleUpRules and
-    GenerateHPAScaleDownRules.
-    """
+    """Returns the rules of both directions with all defaults; None where the spec has no behavior."""
     if behavior is None:
         return None
-    up = behavior.scale_up or HPAScalingRules()
-    down = behavior.scale_down or HPAScalingRules()
     return CompiledBehavior(
-        up=_compile_direction(up, _NOTHING, (_FOUR_PODS, _ALL)),
-        down=_compile_direction(down, None, (_ALL,)),
+        up=_compile_direction(with_rules(behavior.scale_up, SCALE_UP)),
+        down=_compile_direction(with_rules(behavior.scale_down, SCALE_DOWN)),
     )
 
 
-def _compile_direction(
-    rules: HPAScalingRules, window: timedelta | None, policies: tuple[HPAScalingPolicy, ...]
-) -> DirectionRules:
-    if rules.stabilization_window_seconds is not None:
-        window = timedelta(seconds=rules.stabilization_window_seconds)
+def _compile_direction(rules: HPAScalingRules) -> DirectionRules:
+    seconds = rules.stabilization_window_seconds
     compiled = tuple(
         CompiledPolicy(policy.type, policy.value, timedelta(seconds=policy.period_seconds))
-        for policy in (policies if rules.policies is None else rules.policies)
+        for policy in rules.policies or ()
     )
     return DirectionRules(
-        window=window,
+        window=None if seconds is None else timedelta(seconds=seconds),
         select=rules.select_policy or MAX_CHANGE,
         policies=compiled,
         longest=max((policy.period for policy in compiled), default=_NOTHING),
