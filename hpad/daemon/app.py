@@ -75,7 +75,7 @@ class DaemonStatus:
         """Returns the head of the status page."""
         coordinator, settings = self._components.coordinator, self._settings()
         facts = (
-            "no leader election" if coordinator is None else coordinator.role,
+            "no leader election" if coordinator is None else coordinator.owner.replicas()[0].role,
             _OWNED[settings.kinds] if settings.manifests is None else f"HPAs of the manifests in {settings.manifests}",
             f"version {__version__}",
         )
@@ -91,16 +91,16 @@ class DaemonStatus:
             return [WAITING, *self.problems()]
         coordinator = self._components.coordinator
         # A replica that has never read the Lease could not take over.
-        if coordinator is None or coordinator.holder_known or not coordinator.trouble:
+        if coordinator is None or coordinator.owner.holder_known or not coordinator.owner.trouble:
             return []
-        return [coordinator.trouble]
+        return [coordinator.owner.trouble]
 
     def problems(self) -> list[str]:
         """Returns problems with watches, the Lease, the store, manifests and changed settings, one sentence each."""
         coordinator, store, files = self._components.coordinator, self._components.store, self._components.folder
         found = list(self._components.cluster.troubles)
-        if coordinator is not None and coordinator.trouble is not None:
-            found.append(coordinator.trouble)
+        if coordinator is not None and coordinator.owner.trouble is not None:
+            found.append(coordinator.owner.trouble)
         if isinstance(store, persistent.PersistentStore) and store.trouble is not None:
             found.append(f"a restart would lose the state of the HPAs: {store.trouble}")
         if files is not None:

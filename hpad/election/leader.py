@@ -107,8 +107,8 @@ EXPIRED = "the Lease was not renewed in time"
 class Leader:
     """A candidate while `run` runs; the `owner.Authority` of a process that takes part in an election.
 
-    `trouble` is the present problem with the Lease `elector.key`, None without one. `holder_known`: since the start, it
-    was known at some time which process acts.
+    `trouble` is the present problem with the Lease, None without one; a Lease that another process holds is none.
+    `holder_known`: since the start, it was known at some time which process acts, so that this one can take over.
 
     Callbacks of `subscribe` are called on the event loop whenever `leading` has changed, except for a leadership lease
     that passes its end unnoticed while the process is suspended.
@@ -191,8 +191,9 @@ class Leader:
         try:
             await self._round()
         except errors.ApiError as error:
-            self.trouble = f"cannot be acquired or renewed: {error.message}"
-            self._report(f"the Lease {self.trouble}", self._log.warning)
+            what = f"cannot be acquired or renewed: {error.message}"
+            self.trouble = f"the Lease {self._elector.key} {what}"
+            self._report(f"the Lease {what}", self._log.warning)
         else:
             self.trouble = None
         finally:

@@ -127,7 +127,6 @@ class Coordinator:
         self, api: client.Client, election: Election, telemetry: Telemetry, clock: Clock, *, identity: str
     ) -> None:
         self._api = api
-        self._election = election
         self._events = events.EventRecorder(api, component=election.name)
         self._elector = lease.Elector(api, election, identity=identity, recorder=self._events)
         self.owner = Leader(self._elector, election, telemetry, clock)
@@ -139,27 +138,7 @@ class Coordinator:
         if self._elector.held_by_other():
             return "Standing by: another leads"
         # No process may be acting at all.
-        return f"Standing by: no holder of the Lease {self._lease_name} is known"
-
-    @property
-    def role(self) -> str:
-        """leader or standby."""
-        return "leader" if self.owner.leading else "standby"
-
-    @property
-    def trouble(self) -> str | None:
-        """The problem with the Lease, None without one. A Lease that another process holds is no problem."""
-        found = self.owner.trouble
-        return None if found is None else f"the Lease {self._lease_name} {found}"
-
-    @property
-    def holder_known(self) -> bool:
-        """Whether it was known at some time which process acts, so that this one can take over."""
-        return self.owner.holder_known
-
-    @property
-    def _lease_name(self) -> str:
-        return f"{self._election.namespace}/{self._election.name}"
+        return f"Standing by: no holder of the Lease {self._elector.key} is known"
 
     async def run(self, controller_started: asyncio.Event) -> None:
         """Takes part once the controller is running: a process that cannot work would only block the others."""

@@ -202,7 +202,7 @@ def test_each_problem_with_the_lease_is_logged_and_ends_with_the_next_renewal() 
 
     with structlog.testing.capture_logs() as logs:
         found = virtual_time.run(main())
-    assert found == ["cannot be acquired or renewed: down", None] * 2
+    assert found == ["the Lease kube-system/hpad cannot be acquired or renewed: down", None] * 2
     assert [line["event"] for line in logs if line["log_level"] == "warning"] == [
         "the Lease cannot be acquired or renewed: down"
     ] * 2
