@@ -21,7 +21,7 @@ from hpad.clock import Clock, micros, moment_of
 from hpad.records import tables
 from hpad.records.entry import Numbers, Stored
 from hpad.records.stretch import Stretch
-from hpad.records.tables import EntryChange, EntryRow, Readings, Search
+from hpad.records.tables import EntryChange, EntryRow, Search
 from hpad.store.database import Database, MemoryDatabase
 from hpad.telemetry.episode import Episode
 
@@ -59,13 +59,6 @@ class HistoryUsage(NamedTuple):
     trouble: str = ""
 
 
-class FoundEntry(NamedTuple):
-    """An entry with its readings."""
-
-    row: EntryRow
-    readings: Readings
-
-
 class _Held(NamedTuple):
     """A stretch as it is now."""
 
@@ -82,10 +75,11 @@ class _Held(NamedTuple):
 
     def change(self) -> EntryChange:
         """Returns what a save writes of it. Call it on a thread."""
-        one = self.stretch
+        one, stored = self.stretch, self.stretch.stored()
         readings = {micros(time): numbers for time, numbers in self.readings}
-        ends = micros(one.began), micros(self.ended)
-        return EntryChange(one.key, one.number, *ends, self.turns, one.stored(), readings)
+        said, step = stored or (b"", b"")
+        row = EntryRow(one.number, micros(one.began), micros(self.ended), self.turns, said, step, readings)
+        return EntryChange(one.key, row, stored is not None)
 
 
 class Archive:
@@ -125,17 +119,13 @@ class Archive:
         if len(self._waiting) > _MOST_WAITING:
             self._drop_first()
 
-    async def find(self, key: Key, search: Search, live: Stretch | None) -> list[FoundEntry]:
+    async def find(self, key: Key, search: Search, live: Stretch | None) -> list[EntryRow]:
         """Returns entries of an HPA, the newest first; `live` is its stretch in progress."""
         # All before the read: an entry that is saved meanwhile is then in both results, not in none.
         held = {each.number: _Held.of(each, whole=True) for each in self._held(key, live)}
         changes = await asyncio.to_thread(_changes, held.values()) if held else ()
 
-        def work(connection: sqlite3.Connection) -> list[FoundEntry]:
-            rows = tables.find(connection, key, search, held)
-            return [FoundEntry(row, tables.readings(connection, row.number)) for row in rows]
-
-        found, _ = await self._database.run(work)
+        found, _ = await self._database.run(lambda connection: tables.find(connection, key, search, held))
         return _merged(found or (), changes, search)
 
     async def oldest(self, key: Key, live: Stretch | None) -> datetime | None:
@@ -238,19 +228,18 @@ def _changes(held: Iterable[_Held]) -> list[EntryChange]:
     return [each.change() for each in held]
 
 
-def _merged(found: Iterable[FoundEntry], changes: Iterable[EntryChange], search: Search) -> list[FoundEntry]:
+def _merged(found: Iterable[EntryRow], changes: Iterable[EntryChange], search: Search) -> list[EntryRow]:
     """Returns the entries of the database as those in memory continue them, and those that are only there."""
-    known = {each.row.number: each for each in found}
-    for change in changes:
-        before = known.get(change.number)
+    known = {each.number: each for each in found}
+    for _, row, new in changes:
+        before = known.get(row.number)
         if before is not None:
-            row = before.row._replace(ended=change.ended, turns=change.turns)
-            known[change.number] = FoundEntry(row, {**before.readings, **change.readings})
-        elif change.row is not None:
-            row = change.row if search.steps else change.row._replace(step=b"")
-            known[change.number] = FoundEntry(row, change.readings)
-    wanted = [each for each in known.values() if search.finds(each.row)]
-    return sorted(wanted, key=lambda each: -each.row.number)[: search.limit]
+            readings = {**before.readings, **row.readings}
+            known[row.number] = before._replace(ended=row.ended, turns=row.turns, readings=readings)
+        elif new:
+            known[row.number] = row if search.steps else row._replace(step=b"")
+    wanted = [each for each in known.values() if search.finds(each)]
+    return sorted(wanted, key=lambda each: -each.number)[: search.limit]
 
 
 def _cost(stretch: Stretch) -> int:

@@ -24,10 +24,10 @@ from hpad.clock import Clock, SystemClock, micros, moment_of
 from hpad.engine.trace import Trace
 from hpad.engine.trace.make import make_trace
 from hpad.engine.turn import Reconcile
-from hpad.records.archive import DEFAULT, Archive, FoundEntry, HistoryLimits, HistoryUsage
+from hpad.records.archive import DEFAULT, Archive, HistoryLimits, HistoryUsage
 from hpad.records.entry import MOST_TEXT, Entry, Point, UnreadableEntry, unpack_said, unpack_step
 from hpad.records.stretch import Stretch, kept, reason
-from hpad.records.tables import FAR, Search
+from hpad.records.tables import FAR, EntryRow, Search
 from hpad.telemetry.episode import Episode
 
 SAVE_SECONDS: Final = 5.0
@@ -226,7 +226,7 @@ class DecisionHistory:
             for each in self._open.values():
                 del each.readings[:-most]
 
-    async def _find(self, key: Key, search: Search) -> list[FoundEntry]:
+    async def _find(self, key: Key, search: Search) -> list[EntryRow]:
         return [] if self._archive is None else await self._archive.find(key, search, self._open.get(key))
 
     def _divide(self, stretch: Stretch) -> None:
@@ -249,7 +249,7 @@ class DecisionHistory:
         else:
             self._archive.put(stretch)
 
-    def _listed(self, key: Key, found: Iterable[FoundEntry]) -> list[Entry]:
+    def _listed(self, key: Key, found: Iterable[EntryRow]) -> list[Entry]:
         """Returns entries, with a trace where their step was read."""
         return [entry if done is None else self._with_trace(entry, done) for entry, done in _past(key, found)]
 
@@ -257,19 +257,18 @@ class DecisionHistory:
         return msgspec.structs.replace(entry, trace=make_trace(done, self._source_of, _MOST_PODS))
 
 
-def _past(key: Key, found: Iterable[FoundEntry]) -> Iterator[PastDecision]:
+def _past(key: Key, found: Iterable[EntryRow]) -> Iterator[PastDecision]:
     """Yields the entries that are readable."""
     for each in found:
         try:
-            yield PastDecision(_entry(key, each), unpack_step(each.row.step))
+            yield PastDecision(_entry(key, each), unpack_step(each.step))
         except (UnreadableEntry, OverflowError):
             continue
 
 
-def _entry(key: Key, found: FoundEntry) -> Entry:
+def _entry(key: Key, row: EntryRow) -> Entry:
     """Returns the entry of a row. Raises UnreadableEntry or OverflowError."""
-    row, said = found.row, unpack_said(found.row.said)
-    readings = sorted(found.readings.items())
+    said, readings = unpack_said(row.said), sorted(row.readings.items())
     return msgspec.structs.replace(
         said,
         number=row.number,

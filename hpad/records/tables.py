@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hpad.api.metadata import Key
-from hpad.records.entry import Numbers, Stored
+from hpad.records.entry import Numbers
 from hpad.store.database import PAGE, Layout, transaction
 
 FORMAT: Final = 2
@@ -73,7 +73,7 @@ Readings = Mapping[int, Numbers]
 
 
 class EntryRow(NamedTuple):
-    """An entry in the database. Times are microseconds since 1970; `step` may be empty."""
+    """An entry in the database, with its readings. Times are microseconds since 1970; `step` may be empty."""
 
     number: int
     began: int
@@ -81,29 +81,21 @@ class EntryRow(NamedTuple):
     turns: int
     said: bytes
     step: bytes
+    readings: Readings
 
 
 class EntryChange(NamedTuple):
-    """What a save writes of an entry: its row if it is new (`stored`), how far it is, and new readings."""
+    """What a save writes of an entry: all of it if it is `new`, else how far it is, and new readings."""
 
     key: Key
-    number: int
-    began: int
-    ended: int
-    turns: int
-    stored: Stored | None
-    readings: Readings
+    row: EntryRow
+    new: bool
 
     @property
     def size(self) -> int:
         """The bytes that are added, roughly."""
-        new = 0 if self.stored is None else _ROW_BYTES + sum(map(len, self.stored))
-        return new + _READING_BYTES * len(self.readings)
-
-    @property
-    def row(self) -> EntryRow | None:
-        """The row of a new entry."""
-        return None if self.stored is None else EntryRow(self.number, self.began, self.ended, self.turns, *self.stored)
+        new = _ROW_BYTES + len(self.row.said) + len(self.row.step) if self.new else 0
+        return new + _READING_BYTES * len(self.row.readings)
 
 
 class Search(NamedTuple):
@@ -133,18 +125,18 @@ def save(connection: sqlite3.Connection, changes: Sequence[EntryChange], *, most
     for part in _parts(changes, most_bytes):
         deleted += make_room(connection, sum(each.size for each in part), most_bytes)
         _put(connection, part)
-    for key in {each.key for each in changes if each.stored is not None}:
+    for key in {each.key for each in changes if each.new}:
         _delete(connection, _numbers(connection, _OF_HPA, (str(key), most_entries)))
     return deleted
 
 
 def _put(connection: sqlite3.Connection, changes: Sequence[EntryChange]) -> None:
-    new = [(each.number, str(each.key), *each.row[1:]) for each in changes if each.row is not None]
-    known = [(each.ended, each.turns, each.number) for each in changes if each.stored is None]
+    new = [(each.row.number, str(each.key), *each.row[1:-1]) for each in changes if each.new]
+    known = [(each.row.ended, each.row.turns, each.row.number) for each in changes if not each.new]
     readings = [
-        (each.number, time, msgspec.json.encode(numbers).decode())
+        (each.row.number, time, msgspec.json.encode(numbers).decode())
         for each in changes
-        for time, numbers in each.readings.items()
+        for time, numbers in each.row.readings.items()
     ]
     with transaction(connection):
         connection.executemany(_ADD, new)
@@ -206,10 +198,11 @@ def find(connection: sqlite3.Connection, key: Key, search: Search, numbers: Coll
     """Returns entries, the newest first; those with these numbers also if they ended earlier, by the database."""
     statement = _FIND.format(step="step" if search.steps else "x''", numbers=",".join(map(str, numbers)))
     values = str(key), search.before, search.until, search.since, search.limit + len(numbers)
-    return [EntryRow(*row) for row in connection.execute(statement, values)]
+    rows = connection.execute(statement, values).fetchall()
+    return [EntryRow._make((*row, _readings(connection, row[0]))) for row in rows]
 
 
-def readings(connection: sqlite3.Connection, number: int) -> dict[int, Numbers]:
+def _readings(connection: sqlite3.Connection, number: int) -> dict[int, Numbers]:
     """Returns the readings of an entry; those that are damaged are left out."""
     found = {}
     for time, text in connection.execute(_READINGS, (number,)):

@@ -25,8 +25,8 @@ def test_saved_entries_survive_a_restart(tmp_path: Path) -> None:
     async def work(archive: Archive) -> None:
         assert await archive.load() == 10
         (one,) = await archive.find(WEB, Search(limit=1, steps=True), None)
-        assert (one.row.number, one.row.began, one.row.ended, one.row.said) == (5, 5, 6, b"said-5")
-        assert (len(one.row.step), one.readings) == (300, {5: (5, (5,))})
+        assert (one.number, one.began, one.ended, one.said) == (5, 5, 6, b"said-5")
+        assert (len(one.step), one.readings) == (300, {5: (5, (5,))})
         assert await archive.oldest(WEB, None) == moment_of(1)
 
     use(path, work)
@@ -75,14 +75,14 @@ def test_a_stretch_that_goes_on_is_found_as_it_is_now_and_saved_when_it_ends(tmp
         one.readings.append((moment_of(80), (6, (6,))))
         assert await found(archive, search=Search(since=50)) == []
         (live,) = await archive.find(WEB, EVERYTHING._replace(since=50), one)
-        assert (live.row.ended, live.row.turns, len(live.row.step)) == (90, 7, 300)
+        assert (live.ended, live.turns, len(live.step)) == (90, 7, 300)
         assert live.readings == {1: (5, (1,)), 80: (6, (6,))}
         archive.put(one)
         await archive.save()
         assert one.readings == []
         assert await archive.find(WEB, EVERYTHING, None) == [live]
         (listed,) = await archive.find(WEB, Search(), None)
-        assert listed.row == live.row._replace(step=b"")
+        assert listed == live._replace(step=b"")
 
     use(path, work)
 
@@ -122,7 +122,7 @@ def test_noted_progress_survives_a_crash(tmp_path: Path) -> None:
 
     async def read(archive: Archive) -> list[tuple[int, int]]:
         rows = [*await archive.find(WEB, Search(), None), *await archive.find(API, Search(), None)]
-        return [(each.row.number, each.row.ended) for each in rows]
+        return [(each.number, each.ended) for each in rows]
 
     assert use(path, read) == [(1, 400), (2, 400)]
 

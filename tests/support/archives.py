@@ -63,7 +63,7 @@ def put(path: Path, *stretches: Stretch, limits: HistoryLimits = DEFAULT) -> Non
 
 async def found(archive: Archive, key: Key = WEB, search: Search = EVERYTHING) -> list[int]:
     """Returns the numbers of the entries that the archive has."""
-    return [each.row.number for each in await archive.find(key, search, None)]
+    return [each.number for each in await archive.find(key, search, None)]
 
 
 def numbers(path: Path, key: Key = WEB, search: Search = EVERYTHING) -> list[int]:
