@@ -7,7 +7,7 @@ import csv
 import functools
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +25,15 @@ STALE_STEPS: Final = 2.5
 """After so many steps without a later value, a value is no longer known."""
 
 
+Column = Sequence[float | None]
+"""A value for each time; None is a gap."""
+
+
+def pointwise(of: Callable[..., float | None], *columns: Column) -> list[float | None]:
+    """Returns what `of` makes of the values at each time; a gap where a column has one."""
+    return [None if None in values else of(*values) for values in zip(*columns, strict=True)]
+
+
 class HistoryError(ValueError):
     """A history that cannot be read, or lacks something. The message names the file, the line and the column."""
 
@@ -38,7 +47,7 @@ class LoadHistory:
     """
 
     times: Sequence[float]
-    columns: Mapping[str, Sequence[float | None]]
+    columns: Mapping[str, Column]
 
     @property
     def start(self) -> datetime:

@@ -9,13 +9,12 @@ import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.engine.spec import UTILIZATION, CompiledMetric
-from hpad.simulation.history import REPLICAS, STALE_STEPS, LoadHistory, goal_of, is_total, metrics_of
+from hpad.simulation.history import REPLICAS, STALE_STEPS, Column, LoadHistory, goal_of, is_total, metrics_of, pointwise
 
 PARTS: Final = 700
 """Parts of the time of a chart for counts; about the pixels of its width."""
 VALUE_PARTS: Final = 350
 """Parts for values of metrics, each of which has two points."""
-Column = Sequence[float | None]
 Extremes = tuple[float | None, ...]
 Steps = Sequence[tuple[float, int | None]]
 """Times in seconds since 1970, and a count from then on; None begins a gap."""
@@ -66,10 +65,7 @@ def _compared(address: str, metric: CompiledMetric, load: LoadHistory) -> _Compa
     column, counts = load.columns[address], load.columns.get(REPLICAS)
     if counts is None or not is_total(metric):
         return _Compared(address, metric, column, per_replica=False)
-    shared = [
-        None if value is None or count is None else value / max(1.0, count)
-        for value, count in zip(column, counts, strict=True)
-    ]
+    shared = pointwise(lambda value, count: value / max(1.0, count), column, counts)
     return _Compared(address, metric, shared, per_replica=True)
 
 

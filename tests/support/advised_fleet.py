@@ -22,8 +22,8 @@ from hpad.simulation.advice.assessment import (
     SettingChange,
     Severity,
 )
-from hpad.simulation.advice.past import Column, HpaPast, MetricReading
-from hpad.simulation.history import LoadHistory
+from hpad.simulation.advice.past import HpaPast, MetricReading
+from hpad.simulation.history import Column, LoadHistory
 
 BEGIN = 1_795_219_200.0
 """2026-11-21 00:00 UTC, a Saturday."""

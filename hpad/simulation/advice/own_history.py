@@ -29,8 +29,8 @@ from hpad.engine.spec import UTILIZATION, CompiledMetric
 from hpad.engine.turn import Reconcile
 from hpad.records import replay, writer
 from hpad.records.format import RecordingError, Scenario, Step, decode_scenario
-from hpad.simulation.advice.past import Column, HpaPast, MetricReading
-from hpad.simulation.history import REPLICAS, LoadHistory, is_same, is_total, metrics_of, named
+from hpad.simulation.advice.past import HpaPast, MetricReading
+from hpad.simulation.history import REPLICAS, Column, LoadHistory, is_same, is_total, metrics_of, named, pointwise
 
 SOURCE: Final = "hpad's recording"
 _STEP: Final = 60.0
@@ -271,8 +271,7 @@ def _values(chosen: Sequence[_Turn | None], metric: CompiledMetric) -> Column:
 
 
 def _column(chosen: Sequence[_Turn | None], of: Callable[[_Turn], int | None]) -> Column:
-    counts = [None if turn is None else of(turn) for turn in chosen]
-    return [None if count is None else float(count) for count in counts]
+    return pointwise(float, [None if turn is None else of(turn) for turn in chosen])
 
 
 def _failing(chosen: Sequence[_Turn | None]) -> dict[str, Column]:

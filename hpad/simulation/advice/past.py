@@ -7,10 +7,7 @@ from typing import NamedTuple
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.engine.annotations import PLAIN
 from hpad.simulation.backlog import Rates
-from hpad.simulation.history import LoadHistory
-
-Column = Sequence[float | None]
-"""A value for each time of the load; None is a gap."""
+from hpad.simulation.history import Column, LoadHistory
 
 
 class MetricReading(NamedTuple):

@@ -19,9 +19,18 @@ from hpad.engine.propose import Tolerances
 from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
 from hpad.engine.view import Tunables
 from hpad.simulation.advice.demand import allowed
-from hpad.simulation.advice.past import Column, HpaPast
+from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.backlog import Backlog
-from hpad.simulation.history import REPLICAS, STALE_STEPS, HistoryError, goal_of, is_total, metrics_of
+from hpad.simulation.history import (
+    REPLICAS,
+    STALE_STEPS,
+    Column,
+    HistoryError,
+    goal_of,
+    is_total,
+    metrics_of,
+    pointwise,
+)
 
 T = TypeVar("T")
 
@@ -166,7 +175,7 @@ def _active(column: Column, thresholds: Mapping[str, float], address: str) -> Co
     threshold = thresholds.get(address)
     if threshold is None:
         return column
-    return [value if value is None or value > threshold else 0.0 for value in column]
+    return pointwise(lambda value: value if value > threshold else 0.0, column)
 
 
 def _spans(times: Sequence[float], step: float) -> list[float]:
@@ -215,13 +224,10 @@ def _ratios(metric: CompiledMetric, column: Column, counts: Sequence[int]) -> li
     """
     goal = goal_of(metric)
     if is_total(metric):
-        return [
-            None if value is None else value / (goal * (count or 1))
-            for value, count in zip(column, counts, strict=True)
-        ]
+        return pointwise(lambda value, count: value / (goal * (count or 1)), column, counts)
     if metric.kind == UTILIZATION:
-        return [None if value is None else (value + _ROUNDING) // 1 / goal for value in column]
-    return [None if value is None else value / goal for value in column]
+        return pointwise(lambda value: (value + _ROUNDING) // 1 / goal, column)
+    return pointwise(lambda value: value / goal, column)
 
 
 def _arriving(past: HpaPast, address: str, kept: Sequence[int], counts: Sequence[int]) -> list[float | None]:
@@ -232,10 +238,7 @@ def _arriving(past: HpaPast, address: str, kept: Sequence[int], counts: Sequence
     except HistoryError:
         each = 0.0
     arriving = _taken(load.columns.get(rates.published, [None] * len(load.times)), kept)
-    return [
-        None if rate is None or not each else rate / each / (count or 1)
-        for rate, count in zip(arriving, counts, strict=True)
-    ]
+    return pointwise(lambda rate, count: rate / each / (count or 1) if each else None, arriving, counts)
 
 
 def _first(column: Sequence[float | None], other: Sequence[float | None]) -> list[float | None]:

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from hpad.simulation.advice.assessment import Sawtooth
-from hpad.simulation.advice.past import Column, HpaPast
-from hpad.simulation.history import REPLICAS
+from hpad.simulation.advice.past import HpaPast
+from hpad.simulation.history import REPLICAS, Column
 from hpad.simulation.outcome import FLAP
 
 TOOTH: Final = timedelta(minutes=15)

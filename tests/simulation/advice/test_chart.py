@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from support.simulations import CPU, hpa
 
 from hpad.simulation.advice.assess import chart_of
-from hpad.simulation.advice.past import Column, HpaPast
-from hpad.simulation.history import LoadHistory
+from hpad.simulation.advice.past import HpaPast
+from hpad.simulation.history import Column, LoadHistory
 from hpad.simulation.thinning import PARTS, VALUE_PARTS, metric_charts
 
 QUEUE = {"type": "External", "external": {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "200"}}}

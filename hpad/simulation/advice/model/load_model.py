@@ -29,6 +29,7 @@ from hpad.simulation.history import (
     is_total,
     metrics_of,
     named,
+    pointwise,
 )
 from hpad.simulation.past import SPAN, PastLoad, PastModel, assumptions
 from hpad.simulation.run import BEYOND
@@ -239,12 +240,7 @@ def _rows(hpa: HorizontalPodAutoscaler, load: LoadHistory, backlogs: Mapping[str
         if values is None or name in backlogs:
             columns.append([None] * len(counts))
         elif not is_total(metric):
-            columns.append(
-                [
-                    value * count if value is not None and count else None
-                    for value, count in zip(values, counts, strict=True)
-                ]
-            )
+            columns.append(pointwise(lambda value, count: value * count if count else None, values, counts))
         else:
             columns.append(values)
     return list(zip(*columns, strict=True))

@@ -14,10 +14,9 @@ from hpad.engine.annotations import PLAIN
 from hpad.engine.conditions import ABLE_TO_SCALE, SCALING_ACTIVE
 from hpad.engine.spec import UTILIZATION, CompiledMetric
 from hpad.engine.stage import INVALID_METRICS, TARGET_UNREADABLE
-from hpad.simulation.advice.past import Column
 from hpad.simulation.advice.reading.answers import Answers
 from hpad.simulation.advice.reading.series import EXPRESSIONS, Series, SeriesLabels
-from hpad.simulation.history import HistoryError, is_total, metrics_of
+from hpad.simulation.history import Column, HistoryError, is_total, metrics_of, pointwise
 from hpad.simulation.prometheus import FoundSeries, TimeGrid, combined
 
 _CONDITIONS: Final = (SCALING_ACTIVE, ABLE_TO_SCALE)
@@ -28,7 +27,7 @@ _UNWRITTEN: Final = 120.0
 def counted(hpa: HorizontalPodAutoscaler, replicas: Column) -> Column:
     """Returns the counts without the spare replicas, which share the values that hpad reports (`hpad.io/spare`)."""
     own = PLAIN.of(hpa).controls.spare
-    return replicas if own is None else [None if count is None else own.beneath(round(count)) for count in replicas]
+    return replicas if own is None else pointwise(lambda count: own.beneath(round(count)), replicas)
 
 
 def of_each(hpa: HorizontalPodAutoscaler, column: Column, replicas: Column) -> Column:
@@ -36,10 +35,7 @@ def of_each(hpa: HorizontalPodAutoscaler, column: Column, replicas: Column) -> C
     fewer = counted(hpa, replicas)
     if fewer is replicas:
         return column
-    return [
-        None if value is None or not count or part is None else value * part / count
-        for value, part, count in zip(column, fewer, replicas, strict=True)
-    ]
+    return pointwise(lambda value, part, count: value * part / count if count else None, column, fewer, replicas)
 
 
 class HpaStatus(NamedTuple):
@@ -133,12 +129,12 @@ def _failing(
     hpa: HorizontalPodAutoscaler, rows: Iterable[FoundSeries], replicas: Column, minimum: Column | None, grid: TimeGrid
 ) -> dict[str, Column]:
     """Returns the columns of HpaPast.failing."""
-    found: dict[str, Column] = {SCALING_ACTIVE: [None if count is None else 0.0 for count in replicas]}
+    found: dict[str, Column] = {SCALING_ACTIVE: pointwise(lambda count: 0.0, replicas)}
     known: dict[tuple[str, str], list[FoundSeries]] = {}
     for row in rows:
         known.setdefault((row.labels.get("condition", ""), row.labels.get("status", "")), []).append(row)
     for condition in _CONDITIONS:
-        base: list[float | None] = [None if count is None else 0.0 for count in replicas]
+        base = pointwise(lambda count: 0.0, replicas)
         for index, value in enumerate(merged(known.get((condition, "unknown"), ()), grid.points)):
             if value is not None:
                 base[index] = None
@@ -259,10 +255,7 @@ def _known(failed: Column, replicas: Column) -> Column:
 
 def _converted(hpa: HorizontalPodAutoscaler, metric: CompiledMetric, column: Column, replicas: Column) -> Column:
     if metric.kind == UTILIZATION:
-        column = [None if value is None else 100 * value for value in column]
+        column = pointwise(lambda share: 100 * share, column)
     if not is_total(metric):
         return of_each(hpa, column, replicas)
-    return [
-        None if value is None or count is None else value * max(1.0, count)
-        for value, count in zip(column, counted(hpa, replicas), strict=True)
-    ]
+    return pointwise(lambda value, count: value * max(1.0, count), column, counted(hpa, replicas))

@@ -8,7 +8,7 @@ from hpad.api.metadata import Key
 from hpad.api.sample import CONTAINER_RESOURCE, RESOURCE, PastPromQL
 from hpad.api.text import quoted
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, VALUE, CompiledMetric, compiled_spec
-from hpad.simulation.advice.past import Column, MetricReading
+from hpad.simulation.advice.past import MetricReading
 from hpad.simulation.advice.reading.answers import Answers
 from hpad.simulation.advice.reading.hpa_status import (
     OWN_SERIES,
@@ -21,7 +21,7 @@ from hpad.simulation.advice.reading.hpa_status import (
 from hpad.simulation.advice.reading.pod_usage import PodUsage
 from hpad.simulation.advice.reading.series import QueueExpressions, Series
 from hpad.simulation.backlog import Rates
-from hpad.simulation.history import is_total, metrics_of
+from hpad.simulation.history import Column, is_total, metrics_of, pointwise
 from hpad.simulation.prometheus import FoundSeries, QueryError, TimeGrid
 
 _RESOURCES: Final = ("cpu", "memory")
@@ -199,7 +199,11 @@ class MetricReader:
     def _keep_status(self, each: _Metric, column: Column, replicas: Column) -> None:
         source = "the status of the HPA"
         if is_total(each.metric):
-            column, source = _total(column, counted(each.hpa, replicas)), f"{source}, times its replicas"
+            # Averages: of a metric with an AverageValue, LoadHistory has the total.
+            column = pointwise(
+                lambda value, count: value * count if count else None, column, counted(each.hpa, replicas)
+            )
+            source = f"{source}, times its replicas"
         else:
             column = of_each(each.hpa, column, replicas)
         kind = _TARGET_TYPES[each.metric.kind]
@@ -236,10 +240,3 @@ def _is_ambiguous(each: _Metric) -> bool:
         return metric.name, metric.kind, metric.query.container if metric.type == CONTAINER_RESOURCE else ""
 
     return [identity(metric) for metric in compiled_spec(each.hpa).metrics].count(identity(each.metric)) > 1
-
-
-def _total(column: Column, replicas: Column) -> list[float | None]:
-    """Returns averages times the replicas: of a metric with an AverageValue, LoadHistory has the total."""
-    return [
-        None if value is None or not count else value * count for value, count in zip(column, replicas, strict=True)
-    ]
