@@ -206,7 +206,7 @@ def test_a_target_that_may_stay_asleep_at_the_switch_is_named(kind: str | None, 
     document = scaled(RABBITMQ, minReplicaCount=minimum)
     document["spec"]["scaleTargetRef"] |= {"apiVersion": "argoproj.io/v1alpha1", "kind": kind} if kind else {}
     texts = [each.text for each in scaledobject.convert(document).notes if each.field == "spec.minReplicaCount"]
-    command = f"kubectl scale --replicas=1 {(kind or 'Deployment').lower()}/worker"
+    command = f"kubectl scale -n shop --replicas=1 {(kind or 'Deployment').lower()}/worker"
     assert [command in text for text in texts] == ([True] if named else [])
 
 

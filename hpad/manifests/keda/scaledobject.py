@@ -107,7 +107,8 @@ def _hpa(metadata: Fields, spec: Fields, conversion: Conversion, prefix: str) ->
     on = switches.switches(annotations, conversion)
     hpa_config = advanced.object("horizontalPodAutoscalerConfig")
     own = policy.formula(modifiers.read(advanced.object("scalingModifiers")), spec, conversion, prefix)
-    minimum = timing.minimum(spec, conversion, active="force-activation" in on)
+    namespace = metadata.text("namespace") or "default"
+    minimum = timing.minimum(spec, conversion, namespace, active="force-activation" in on)
     timing.note_idle(spec, conversion)
     policy.set_policy(own, timing.idle_minimum(spec) if minimum == 0 else 0, conversion, prefix, to_zero=minimum == 0)
     behavior = _behavior(hpa_config, on)

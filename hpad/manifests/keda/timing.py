@@ -24,7 +24,7 @@ WINDOW: Final = "stabilizationWindowSeconds"
 _NO_EFFECT: Final = "is left out: without a scale to zero it has no effect"
 
 
-def minimum(spec: Fields, conversion: Conversion, *, active: bool) -> int:
+def minimum(spec: Fields, conversion: Conversion, namespace: str, *, active: bool) -> int:
     """Returns minReplicas. KEDA's default is 0, which needs a metric that exists without pods: not CPU or memory."""
     count, idle = spec.count("minReplicaCount", _MINIMUM), idle_minimum(spec)
     if active or (count and not idle):
@@ -35,12 +35,12 @@ def minimum(spec: Fields, conversion: Conversion, *, active: bool) -> int:
         )
         return max(count, 1)
     target = spec.object("scaleTargetRef")
-    command = f"kubectl scale --replicas=1 {(target.text('kind') or 'Deployment').lower()}/{target.text('name')}"
+    target_id = f"{(target.text('kind') or 'Deployment').lower()}/{target.text('name')}"
     conversion.note_change(
         "spec.minReplicaCount",
         "0 needs the feature gate HPAScaleToZero, which the configuration sets; an HPA of the cluster needs it on the "
         "API server as well, one of --manifests and an Autoscaler do not; if KEDA has put the target to sleep when you "
-        f"switch, wake it once: {command}",
+        f"switch, wake it once: kubectl scale -n {namespace} --replicas=1 {target_id}",
     )
     return 0
 
