@@ -34,7 +34,7 @@ def minutes(days: float) -> int:
 
 
 def test_figures_of_a_part_of_the_time() -> None:
-    course = Course(counts=[(0, 2), (100, 5), (250, 3), (700, 4)], ready=[(0, 2), (130, 5), (250, 3)], end=1000)
+    course = Course(counts=[(0, 2), (100, 5), (250, 3), (700, 4)], ready=[(0, 2), (130, 5), (250, 3)])
     needs = Needs(times=[0, 100, 200, 300], goal=[1.0, 4.0, None, 4.5], level=[0.5, 2.5, None, 3.0], longest=400)
     found = figures(course, needs, 50, 900)
     assert found.seconds == 850

@@ -16,7 +16,7 @@ start, or while a metric fails, and the one that reads it again. The curve is th
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -31,6 +31,7 @@ from hpad.engine.restrain import Restrained
 from hpad.engine.spec import compiled_spec
 from hpad.engine.view import Tunables
 from hpad.simulation.advice import demand
+from hpad.simulation.advice.assessment import Curve
 from hpad.simulation.advice.demand import UNSURE
 from hpad.simulation.run import BEYOND, TurnDriver, Workload, planned
 
@@ -81,17 +82,17 @@ What is shown is one value for each metric, None in a gap; the replicas are read
 """
 
 
-class LeapResult(NamedTuple):
-    """What a run left: changes of the count and of the ready replicas by turn, and the seconds in which it was held.
+class Course(NamedTuple):
+    """What a run left: changes of the count and of the ready replicas, and the seconds in which it was held.
 
-    `held` is by the path of the window or policy that kept the count from what the metrics asked for within the bounds.
-    `turns` is the number of turns of the engine.
+    Times are in seconds since 1970. `held` is by the path of the window or policy that kept the count from what the
+    metrics asked for within the bounds. `turns` is the number of turns of the engine.
     """
 
-    counts: Sequence[tuple[int, int]]
-    ready: Sequence[tuple[int, int]]
-    held: dict[str, float]
-    turns: int
+    counts: Curve
+    ready: Curve
+    held: Mapping[str, float] = {}
+    turns: int = 0
 
 
 class _Direction:
@@ -141,11 +142,11 @@ class LeapRun:
             False  # a metric fails in the history of the driver: the next turn ends that, or goes on with it
         )
         self._settles = 1
-        self._counts = [(0, self._count)]
-        self._ready = [(0, workload.fleet.ready)]
+        begin = plan.start.timestamp()
+        self._counts, self._ready = [(begin, self._count)], [(begin, workload.fleet.ready)]
         self._held: defaultdict[str, float] = defaultdict(float)
 
-    def done(self) -> LeapResult:
+    def done(self) -> Course:
         """Runs all turns."""
         while self._turn < self._plan.number:
             changed = self._turn >= self._edge
@@ -155,7 +156,7 @@ class LeapRun:
                 self._decide()
             else:
                 self._leap(self._seen)
-        return LeapResult(self._counts, self._ready, dict(self._held), self._run)
+        return Course(self._counts, self._ready, dict(self._held), self._run)
 
     def _bound(self) -> None:
         """Takes the bounds that the schedule has now, and notes when it has others."""
@@ -242,16 +243,16 @@ class LeapRun:
             self._recommend(turn, restrained.recommended)
             self._note(restrained, after, now)
         if after != self._count:
-            self._changed(turn, after)
+            self._changed(turn, now, after)
         if self._ready[-1][1] != self._workload.fleet.ready:
-            self._ready.append((turn, self._workload.fleet.ready))
+            self._ready.append((now.timestamp(), self._workload.fleet.ready))
 
-    def _changed(self, turn: int, after: int) -> None:
+    def _changed(self, turn: int, now: datetime, after: int) -> None:
         if after > self._count:
             self._settles = turn + 2 + self._plan.turns(self._plan.settling)
         self._up.blocked = self._down.blocked = 0
         self._count = after
-        self._counts.append((turn, after))
+        self._counts.append((now.timestamp(), after))
         self._from = self._up_to = -NEVER
         for each in self._past:
             self._compare(*each)

@@ -10,7 +10,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.clock import MICROSECOND
 from hpad.engine.spec import compiled_spec
 from hpad.simulation.advice.assessment import Curve, Figures
-from hpad.simulation.advice.model.leap import LeapRun
+from hpad.simulation.advice.model.leap import Course, LeapRun
 from hpad.simulation.advice.model.load_model import LoadModel, Needs, reduced
 from hpad.simulation.advice.rescales import Leg, flaps
 from hpad.simulation.history import is_total, named
@@ -33,35 +33,22 @@ class Rerun(NamedTuple):
     turns: int = 0
 
 
-class Course(NamedTuple):
-    """The run of one spec up to `end`, in seconds since 1970. `counts` and `ready` have changes only."""
-
-    counts: Curve
-    ready: Curve
-    end: float
-
-
 def rerun(hpa: HorizontalPodAutoscaler, model: LoadModel, *, every_turn: bool = False) -> Rerun:
     """Runs a spec over the whole past, from the recorded count on. `every_turn`: leaves none out.
 
     `hpa` is the HPA of the model with other settings; its metrics are the same ones.
     """
     hpa = reduced(hpa, model.kept) if len(hpa.spec.metrics) != len(model.kept) else hpa
-    workload, plan = model.workload(hpa), model.plan
+    workload, begin, end = model.workload(hpa), model.load.times[0], model.load.times[-1]
     seen = None if every_turn else LoadReader(model, hpa, workload).values
-    left = LeapRun(hpa, workload, model.options.tunables, plan, seen).done()
-    course = Course(
-        counts=[(plan.at(turn).timestamp(), count) for turn, count in left.counts],
-        ready=[(plan.at(turn).timestamp(), count) for turn, count in left.ready],
-        end=model.load.times[-1],
-    )
+    course = LeapRun(hpa, workload, model.options.tunables, model.plan, seen).done()
     needs = model.needs(hpa, workload.backlogs)
     return Rerun(
-        curve=[*course.counts, (course.end, course.counts[-1][1])],
-        chosen=figures(course, needs, model.load.times[0], model.split),
-        checked=figures(course, needs, model.split, course.end),
-        held=left.held,
-        turns=left.turns,
+        curve=[*course.counts, (end, course.counts[-1][1])],
+        chosen=figures(course, needs, begin, model.split),
+        checked=figures(course, needs, model.split, end),
+        held=course.held,
+        turns=course.turns,
     )
 
 
