@@ -22,7 +22,6 @@ from hpad.kube.client import Client
 from hpad.settings import Settings
 from hpad.settings.model import AUTOSCALERS
 
-_LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager"
 _SILENCE = timedelta(seconds=60)
 """Four periods, in which a controller that is on writes the status of an HPA whose metrics change."""
 _OFF = "--controllers=*,-horizontal-pod-autoscaler-controller"
@@ -76,16 +75,20 @@ def _status_writes(found: Iterable[msgspec.Raw]) -> list[_StatusWrite]:
 
     So where it has written none, its last write of any other status counts.
     """
-    known = []
-    for item in found:
-        metadata = msgspec.json.decode(item, type=Object).metadata
-        known.append((f"{metadata.namespace}/{metadata.name}", managed_fields.entries(metadata.managed_fields)))
+    known = list(_entries(found))
     ours = [managed_fields.status_written(filter(_is_ours, entries)) for _, entries in known]
     return [
         _StatusWrite(manager, name, time, own or max(ours))
         for (name, entries), own in zip(known, ours, strict=True)
         for manager, time in managed_fields.writers_of_status(entries).items()
     ]
+
+
+def _entries(found: Iterable[msgspec.Raw]) -> Iterator[tuple[str, Sequence[managed_fields.ManagedFieldsEntry]]]:
+    """Yields the name of each HPA, and its entries of managedFields."""
+    for item in found:
+        metadata = msgspec.json.decode(item, type=Object).metadata
+        yield f"{metadata.namespace}/{metadata.name}", managed_fields.entries(metadata.managed_fields)
 
 
 def _goes_on(write: _StatusWrite, begin: str) -> bool:
@@ -116,20 +119,16 @@ async def _leads_since(client: Client, settings: Settings) -> str:
     if not settings.election.enabled:
         return ""
     try:
-        spec = await _lease(client, settings)
+        spec = await _lease(client, settings.election.namespace, settings.election.name)
         held = spec["holderIdentity"] and is_recent(spec["renewTime"], client.clock.now())
         return f"{spec['acquireTime'][:19]}Z" if held else ""
     except (errors.ApiError, msgspec.MsgspecError, KeyError, TypeError):
         return ""
 
 
-async def _lease(client: Client, settings: Settings) -> Any:
-    """Returns the spec of the Lease of an hpad with these settings.
-
-    Raises ApiError; for an answer that is no Lease MsgspecError, KeyError or TypeError.
-    """
-    place, name = settings.election.namespace, settings.election.name
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{place}/leases/{name}"
+async def _lease(client: Client, namespace: str, name: str) -> Any:
+    """Returns the spec of a Lease. Raises ApiError; for an answer that is none MsgspecError, KeyError or TypeError."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
     return msgspec.json.decode(await client.request("GET", path))["spec"]
 
 
@@ -167,8 +166,7 @@ async def _built_in_controller(client: Client, now: datetime) -> list[Finding]:
     Its Lease does not show whether its HPA controller is off.
     """
     try:
-        lease: dict[str, Any] = msgspec.json.decode(await client.request("GET", _LEASE))
-        renewed = lease["spec"]["renewTime"]
+        renewed = (await _lease(client, "kube-system", "kube-controller-manager"))["renewTime"]
     except (errors.ApiError, msgspec.MsgspecError, KeyError, TypeError):
         return []
     if not is_recent(renewed, now):
@@ -260,17 +258,16 @@ _APART: Final = (
 
 def _own_writes(found: Iterable[msgspec.Raw]) -> Iterator[tuple[str, str]]:
     """Yields the times at which an hpad wrote statuses, and the names of the HPAs."""
-    for item in found:
-        metadata = msgspec.json.decode(item, type=Object).metadata
-        time = managed_fields.status_written(filter(_is_ours, managed_fields.entries(metadata.managed_fields)))
-        if time:
-            yield time, f"{metadata.namespace}/{metadata.name}"
+    for name, entries in _entries(found):
+        if time := managed_fields.status_written(filter(_is_ours, entries)):
+            yield time, name
 
 
 async def _lease_is_older(client: Client, settings: Settings, time: str) -> bool:
     """Whether the Lease was renewed well before this time the last time, or does not exist; False if not readable."""
     try:
-        renewed = msgspec.convert((await _lease(client, settings))["renewTime"], datetime)
+        spec = await _lease(client, settings.election.namespace, settings.election.name)
+        renewed = msgspec.convert(spec["renewTime"], datetime)
         return msgspec.convert(time, datetime) - renewed > _SILENCE
     except errors.ApiError as error:
         return error.not_found
