@@ -76,7 +76,7 @@ def check(path: Path, *, may_come: bool) -> None:
 class Folder:
     """The HPAs of all manifests directly in a folder, or of one file; `run` scans it every `poll_seconds`.
 
-    namespace: for documents without one. scale_to_zero: the gate HPAScaleToZero. errors: problems by file. trouble: the
+    scale_to_zero: the gate HPAScaleToZero. errors: problems by file. trouble: the
     reason why folder or file cannot be read, else None. The resourceVersion of an HPA is a digest of its content; its
     `generation` counts changes since the start.
     """
@@ -86,7 +86,6 @@ class Folder:
         path: Path,
         clock: Clock,
         *,
-        namespace: str = hpas.DEFAULT_NAMESPACE,
         scale_to_zero: bool = False,
         poll_seconds: float = 2.0,
     ) -> None:
@@ -95,7 +94,6 @@ class Folder:
         self.errors: Mapping[str, tuple[Problem, ...]] = {}
         self.trouble: str | None = None
         self._clock = clock
-        self._namespace = namespace
         self._scale_to_zero = scale_to_zero
         self._poll_seconds = poll_seconds
         self._files: dict[str, _File] = {}
@@ -199,7 +197,7 @@ class Folder:
         faults: list[Problem] = []
         for document in found:
             if hpas.is_hpa(document.value):
-                each = hpas.load(document, namespace=self._namespace, scale_to_zero=stamp[0])
+                each = hpas.load(document, scale_to_zero=stamp[0])
                 fields = ("metadata.name", *(error.path for error in each.errors[:_MAX_PROBLEMS]))
                 digested = None if each.hpa is None else _digested(each.hpa)
                 loaded.append(replace(each, hpa=digested, document=document.without_content(*fields)))

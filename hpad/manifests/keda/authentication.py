@@ -208,7 +208,7 @@ class OAuth2Grant(msgspec.Struct, frozen=True, kw_only=True):
 class Authentication(msgspec.Struct, frozen=True, kw_only=True):
     """A TriggerAuthentication or ClusterTriggerAuthentication.
 
-    identity: kind and name. parameters: by the name that the trigger knows. pod_identity: its provider, "" for none.
+    identity: kind and name. parameters: by the name that the trigger knows.
     notes: on fields of the object itself. missing: some of it is not known, as it is not among the documents.
     """
 
@@ -216,7 +216,6 @@ class Authentication(msgspec.Struct, frozen=True, kw_only=True):
     missing: bool = False
     parameters: Mapping[str, Reference] = {}
     oauth2: OAuth2Grant | None = None
-    pod_identity: str = ""
     notes: tuple[Note, ...] = ()
 
 
@@ -273,14 +272,13 @@ def _read(value: Mapping[str, Any], objects: Objects) -> Authentication:
     parameters = dict(reader.parameters())
     file = reader.file()
     oauth2 = reader.oauth2()
-    provider = reader.pod_identity()
+    reader.note_pod_identity()
     notes = [*reader.notes, *(Note(path, "is not carried over") for path in fields.unread())]
     return Authentication(
         identity=f'{kind} "{name}"',
         missing=bool(file),
         parameters=parameters,
         oauth2=oauth2,
-        pod_identity=provider,
         notes=tuple(notes),
     )
 
@@ -361,8 +359,8 @@ class _Reader:
             params={name: params.text(name) for name in params},
         )
 
-    def pod_identity(self) -> str:
-        """Returns the provider of the pod's identity, "" for none."""
+    def note_pod_identity(self) -> None:
+        """Notes an identity of the pod that hpad does not have."""
         fields = self._spec.object("podIdentity")
         provider = fields.text("provider") or "none"
         fields.skip()
@@ -370,10 +368,9 @@ class _Reader:
             if "roleArn" in fields:
                 text = "is not carried over: hpad takes the role of its own ServiceAccount or of its environment"
                 self.notes.append(Note(fields.at("roleArn"), text))
-            return "" if provider == "none" else provider
+            return
         text = f"{provider} is not carried over: hpad has no identity of that provider; use a user with a password"
         self.notes.append(Note(fields.at("provider"), text))
-        return provider
 
 
 def _needed(entry: Fields, name: str) -> str:
