@@ -1,10 +1,11 @@
-"""Entries of PromQL batches, and the queries that the operator writes for metrics.
+"""Entries: metrics with their PromQL; and the queries that the operator writes for metrics.
 
 An entry is one metric of one HPA with its compiled query, from the operator or from a prometheus-adapter rule.
 """
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Final
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -42,8 +43,7 @@ _EXACT = ("=", "==")
 class QueryRecipe(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A compiled query and how its answer is read. `origin` is its place in the configuration, for errors.
 
-    `own`: the query is from an Autoscaler. It is never parsed in order to be joined with other queries, since its
-    author is not the operator.
+    `own`: the query is from an Autoscaler.
     """
 
     origin: str
@@ -79,11 +79,38 @@ class QueryEntry(msgspec.Struct, frozen=True, kw_only=True):
     names: frozenset[str] | None = None
     by_pod_names: bool = False
 
-    @property
-    def shape(self) -> tuple[object, ...]:
-        """The properties that all entries of a batch share."""
-        kind = self.query.type in OF_PODS, self.item, self.container, self.names is None, self.by_pod_names
-        return self.recipe, *kind, tuple(self.exact), self.matchers, self.listed, self.texts, self.hpa_labels
+    def expression(self, window: QueryWindow | None = None) -> str:
+        """Returns the PromQL, with this window or that of the recipe.
+
+        Raises AdapterError for a value that is not allowed at its place in the template.
+        """
+        text = self.recipe.template.render(self._variables())
+        window = window or self.recipe.window
+        if window is None:
+            return text
+        if window.step:
+            return f"({text})[{window.fetch}:{window.step}]"
+        return f"{text.rstrip()}[{window.fetch}]"
+
+    def _variables(self) -> dict[str, Value]:
+        matchers = [
+            *self.matchers,
+            *(template.matcher(label, template.EQUAL, each) for label, each in self.exact.items()),
+        ]
+        listed = {**dict(self.listed), **{label: (value,) for label, value in self.exact.items()}}
+        if self.by_pod_names and self.names is not None:
+            pods = listed[self.item] = tuple(sorted(self.names))
+            matchers.append(template.one_of(self.item, pods))
+        by = tuple(filter(None, (self.item, self.container)))
+        return {
+            "LabelMatchers": ",".join(matchers),
+            "LabelValuesByName": listed,
+            "Labels": listed,
+            "GroupBy": ",".join(by),
+            "GroupBySlice": by,
+            "HPALabels": {label: (value,) for label, value in self.hpa_labels},
+            **dict(self.texts),
+        }
 
 
 def selected(
@@ -114,34 +141,31 @@ def confine(exact: dict[str, str], label: str, value: str) -> None:
         )
 
 
-def rendered(
-    entry: QueryEntry,
-    exact: Mapping[str, tuple[str, ...]],
-    names: frozenset[str] | None,
-    by: tuple[str, ...],
-    every: bool = False,
-) -> str:
-    """Returns the query for all of `exact` (label -> values) and pods at once, grouped `by` labels.
+_OVER_TIME: Final = {"newest": "last"}
+_SOMETHING: Final = "0 * count(up)"
+"""Zero while the server scrapes anything: its own absence is a gap."""
 
-    With `every`, the pods of other names are part of the answer. Raises AdapterError for a value that is not allowed at
-    its place in the template.
+
+def past(entry: QueryEntry) -> str:
+    """Returns PromQL whose series add up to the value of the entry, or for a metric of pods to their mean.
+
+    Raises AdapterError for an object that only the labels of the answer tell.
     """
-    matchers = [*entry.matchers, *(template.one_of(label, values) for label, values in exact.items())]
-    listed: dict[str, tuple[str, ...]] = {**dict(entry.listed), **exact}
-    if entry.by_pod_names and names is not None:
-        pods = listed[entry.item] = tuple(sorted(names))
-        named = template.one_of(entry.item, pods)
-        matchers.append(template.matcher(entry.item, template.NOT_EQUAL, "") if every else named)
-    variables: dict[str, Value] = {
-        "LabelMatchers": ",".join(matchers),
-        "LabelValuesByName": listed,
-        "Labels": listed,
-        "GroupBy": ",".join(by),
-        "GroupBySlice": by,
-        "HPALabels": {label: (value,) for label, value in entry.hpa_labels},
-        **dict(entry.texts),
-    }
-    return entry.recipe.template.render(variables)
+    recipe, text = entry.recipe, entry.expression()
+    if recipe.window is not None:
+        last = msgspec.structs.replace(recipe.window, fetch=recipe.window.last)
+        text = f"{_OVER_TIME.get(last.reduce, last.reduce)}_over_time({entry.expression(last)})"
+    if entry.subject and not _SELECTING & recipe.template.variables:
+        raise AdapterError(f'"{entry.query.name}": only the labels of the answer tell the object', "spec")
+    if entry.query.type in OF_PODS:
+        return f"avg({text})" if recipe.reduce == "error" else f"avg({recipe.reduce} by ({entry.item}) ({text}))"
+    if entry.query.type == OBJECT and recipe.reduce not in ("error", "sum"):
+        text = f"{recipe.reduce}({text})"
+    return f"sum({text}) or {_SOMETHING}" if recipe.empty == "zero" else text
+
+
+_SELECTING: Final = frozenset({"LabelMatchers", "LabelValuesByName", "Labels", "Object"})
+"""Variables by which a query selects the described object."""
 
 
 _RESOURCES = ("cpu", "memory")
