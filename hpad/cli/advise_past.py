@@ -121,11 +121,10 @@ def _queried(
 ) -> PastSource:
     # Imported late: these load requests.
     from hpad.simulation.advice import reading
-    from hpad.simulation.advice.reading import series_file
-    from hpad.simulation.advice.reading.series import DEFAULT
+    from hpad.simulation.advice.reading.series import DEFAULT, read_file
     from hpad.simulation.prometheus import QueriedPrometheus
 
-    series = DEFAULT if args.series is None else series_file.read_file(args.series)
+    series = DEFAULT if args.series is None else read_file(args.series)
     known = advise_hpas.found(args, settings, only)
     server = QueriedPrometheus(args.prometheus, args.prometheus_token_file, args.prometheus_ca_file)
     options = reading.ReadingOptions(

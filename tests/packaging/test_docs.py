@@ -14,8 +14,7 @@ import yaml
 from hpad.adapter import Query
 from hpad.cli import main
 from hpad.engine import annotations
-from hpad.simulation.advice.reading import series_file
-from hpad.simulation.advice.reading.series import EXPRESSIONS, SeriesLabels
+from hpad.simulation.advice.reading.series import EXPRESSIONS, SeriesLabels, read_file
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("", "docs/", "config/*/", "tests/", "tests/*/", "tools/*/")
@@ -181,7 +180,7 @@ def test_commands_of_the_advice_are_understood(
 def test_the_file_of_series_in_the_guide_is_right(tmp_path: Path) -> None:
     (text,) = [each for each in blocks(ROOT / "docs" / "advise.md", "yaml") if "matchers:" in each]
     (tmp_path / "series.yaml").write_text(text)
-    series = series_file.read_file(tmp_path / "series.yaml")
+    series = read_file(tmp_path / "series.yaml")
     assert series.matchers == 'cluster="prod"'
     assert series.cadvisor == SeriesLabels(pod="pod_name", container="container_name")
     assert series.expressions["current"] == "kube_hpa_status_current_replicas{<<.HPAs>>}"

@@ -16,8 +16,8 @@ from hpad.api.sample import PastPromQL
 from hpad.lab.servers.prometheus import ABSENT, PrometheusServer
 from hpad.simulation.advice import reading
 from hpad.simulation.advice.past import HpaPast
-from hpad.simulation.advice.reading import ReadingOptions, series_file
-from hpad.simulation.advice.reading.series import DEFAULT, Series
+from hpad.simulation.advice.reading import ReadingOptions
+from hpad.simulation.advice.reading.series import DEFAULT, Series, read_file
 from hpad.simulation.history import HistoryError
 from hpad.simulation.prometheus import QueriedPrometheus
 
@@ -388,7 +388,7 @@ def test_a_queue_has_its_rates(server: QueriedPrometheus, tmp_path: Path) -> Non
         "    orders: {messages: orders, published: orders / 6, acked: orders / 7, per_replica: 3}\n"
     )
     hpa = past_hpa("queue", external("orders", "AverageValue", "40"))
-    past = past_of(server, hpa, series_file.read_file(file))
+    past = past_of(server, hpa, read_file(file))
     rates = past.queues["orders"]
     assert past.load.columns["orders"] == [42] * COUNT
     assert past.load.columns[rates.published] == [7] * COUNT
@@ -396,7 +396,7 @@ def test_a_queue_has_its_rates(server: QueriedPrometheus, tmp_path: Path) -> Non
     assert rates.per_replica == 3
     file.write_text("queues: {shop/queue: {mails: {messages: orders, published: orders, acked: orders}}}\n")
     with pytest.raises(HistoryError, match=r"series.yaml: queues.shop/queue: there is no metric 'mails'; it has o"):
-        past_of(server, hpa, series_file.read_file(file))
+        past_of(server, hpa, read_file(file))
 
 
 def test_says_what_to_change_where_there_is_too_much_or_nothing(server: QueriedPrometheus) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from hpad.api.hpa import CrossVersionObjectReference
 from hpad.api.metadata import Key
-from hpad.simulation.advice.reading import series_file
+from hpad.simulation.advice.reading import series
 from hpad.simulation.advice.reading.series import DEFAULT, EXPRESSIONS, OF_HPAS, QueueExpressions, Series, SeriesLabels
 from hpad.simulation.history import HistoryError
 
@@ -18,7 +18,7 @@ KEYS = [Key("shop", "web"), Key("shop", "cart.v1"), Key("blog", "web")]
 def read(tmp_path: Path, text: str) -> Series:
     path = tmp_path / "series.yaml"
     path.write_text(text)
-    return series_file.read_file(path)
+    return series.read_file(path)
 
 
 def target(name: str, kind: str = "Deployment") -> CrossVersionObjectReference:
@@ -176,4 +176,4 @@ def test_all_mistakes_are_named(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match=r"absent.yaml: cannot be read: No such file or directory"):
-        series_file.read_file(tmp_path / "absent.yaml")
+        series.read_file(tmp_path / "absent.yaml")
