@@ -11,7 +11,7 @@ from hpad.manifests.keda import modifiers
 from hpad.manifests.keda.conversion import Conversion
 from hpad.manifests.keda.fields import Fields
 from hpad.manifests.keda.modifiers import Modifiers, UnreadableFormula
-from hpad.manifests.keda.timing import POLLING_SECONDS
+from hpad.manifests.keda.scaling import POLLING_SECONDS
 
 
 def formula(own: Modifiers | None, spec: Fields, conversion: Conversion, prefix: str) -> str:

@@ -15,8 +15,7 @@ from hpad.manifests.keda import (
     policy,
     queries,
     queues,
-    switches,
-    timing,
+    scaling,
     triggers,
     unsupported,
 )
@@ -103,16 +102,16 @@ def _hpa(metadata: Fields, spec: Fields, conversion: Conversion, prefix: str) ->
     if not target.text("name"):
         raise Invalid(required("spec.scaleTargetRef.name", "names the target"))
     annotations, advanced = metadata.object("annotations"), spec.object("advanced")
-    switches.pause(annotations, conversion)
-    on = switches.switches(annotations, conversion)
+    scaling.pause(annotations, conversion)
+    on = scaling.switches(annotations, conversion)
     hpa_config = advanced.object("horizontalPodAutoscalerConfig")
     own = policy.formula(modifiers.read(advanced.object("scalingModifiers")), spec, conversion, prefix)
     namespace = metadata.text("namespace") or "default"
-    minimum = timing.minimum(spec, conversion, namespace, active="force-activation" in on)
-    timing.note_idle(spec, conversion)
-    policy.set_policy(own, timing.idle_minimum(spec) if minimum == 0 else 0, conversion, prefix, to_zero=minimum == 0)
+    minimum = scaling.minimum(spec, conversion, namespace, active="force-activation" in on)
+    scaling.note_idle(spec, conversion)
+    policy.set_policy(own, scaling.idle_minimum(spec) if minimum == 0 else 0, conversion, prefix, to_zero=minimum == 0)
     behavior = _behavior(hpa_config, on)
-    timing.cooldown(spec, behavior, conversion, to_zero=minimum == 0)
+    scaling.cooldown(spec, behavior, conversion, to_zero=minimum == 0)
     fallback = policy.fallback(spec, conversion)
     _note_restoring(advanced, conversion)
     hpa_spec = {
@@ -126,7 +125,7 @@ def _hpa(metadata: Fields, spec: Fields, conversion: Conversion, prefix: str) ->
     return {
         "apiVersion": v2.API_VERSION,
         "kind": v2.KIND,
-        "metadata": switches.metadata_of(metadata, name, conversion.annotations(fallback), conversion),
+        "metadata": scaling.metadata_of(metadata, name, conversion.annotations(fallback), conversion),
         "spec": hpa_spec,
     }
 
@@ -143,7 +142,7 @@ def _behavior(hpa_config: Fields, on: set[str]) -> dict[str, Any]:
     """
     fields = hpa_config.object("behavior")
     fields.object("scaleUp")
-    fields.object("scaleDown").count(timing.WINDOW, 0)
+    fields.object("scaleDown").count(scaling.WINDOW, 0)
     fields.skip()
     behavior: dict[str, Any] = without_null(hpa_config.get("behavior") or {})
     for switch, direction in (("paused-scale-in", "scaleDown"), ("paused-scale-out", "scaleUp")):
@@ -194,7 +193,7 @@ class _Triggers:
             is_cached = entry.truth("useCachedMetrics")
             if trigger.type not in _UNCACHED:
                 cached.append(is_cached)
-        timing.sync_period(self._spec, self._conversion, cached=len(cached) > 1 and all(cached))
+        scaling.sync_period(self._spec, self._conversion, cached=len(cached) > 1 and all(cached))
 
     def _is_named(self, index: int) -> bool:
         """Whether the name of a metric, or of what its source reads for it, comes from the name of its trigger."""
@@ -232,8 +231,8 @@ class _Triggers:
             namespace=self._namespace,
             owner=self._name,
             in_formula=self._in_formula,
-            polling=self._spec.count("pollingInterval", timing.POLLING_SECONDS),
-            to_zero=timing.may_sleep(self._spec),
+            polling=self._spec.count("pollingInterval", scaling.POLLING_SECONDS),
+            to_zero=scaling.may_sleep(self._spec),
         )
 
     def _variable(self, name: str, container: str) -> Reference:
