@@ -13,6 +13,8 @@ confluent_kafka = pytest.importorskip("confluent_kafka", reason="needs confluent
 pytest.importorskip("aiokafka", reason="needs the extra kafka")
 
 SHOP = testing.external("kafka_lag", "group=shop,topic=orders")
+PATIENT = {"request_timeout": "60s"}
+"""With the default, a pause of three seconds of a busy machine is an error of the broker."""
 _QUIET = {"log_level": 0}
 
 
@@ -43,7 +45,7 @@ def cluster() -> MockCluster:
 
 
 async def ask(cluster: MockCluster, *asked: Query, **options: Any) -> list[Answer]:
-    settings = msgspec.convert({"bootstrap_servers": cluster.servers, **options}, Kafka.Settings)
+    settings = msgspec.convert({"bootstrap_servers": cluster.servers, **PATIENT, **options}, Kafka.Settings)
     async with testing.context("kafka") as context:
         return await Kafka(settings, context).answer(asked)
 
@@ -98,7 +100,8 @@ async def test_no_more_consumers_than_partitions(cluster: MockCluster) -> None:
 async def test_a_lag_that_stands_still_does_not_count(cluster: MockCluster) -> None:
     metric = {"group": "stuck", "topics": ["orders"], "exclude_persistent_lag_after": "1ms"}
     metric["partition_limitation"] = "0,1"
-    settings = msgspec.convert({"bootstrap_servers": cluster.servers, "metrics": {"mine": metric}}, Kafka.Settings)
+    options = {"bootstrap_servers": cluster.servers, "metrics": {"mine": metric}, **PATIENT}
+    settings = msgspec.convert(options, Kafka.Settings)
     async with testing.context("kafka") as context:
         adapter = Kafka(settings, context)
 
@@ -118,7 +121,7 @@ async def test_a_lag_that_stands_still_does_not_count(cluster: MockCluster) -> N
 
 
 async def test_the_adapter_keeps_the_contract(cluster: MockCluster) -> None:
-    settings = msgspec.convert({"bootstrap_servers": cluster.servers}, Kafka.Settings)
+    settings = msgspec.convert({"bootstrap_servers": cluster.servers, **PATIENT}, Kafka.Settings)
     queries = [
         SHOP,
         testing.external("kafka_lag", "group=new,topic=orders"),

@@ -25,10 +25,12 @@ from hpad_adapters.kafka import Kafka
 from hpad_adapters.kafka.settings import KafkaSettings
 
 LAG = testing.external("kafka_lag", "group=shop,topic=orders")
+PATIENT = {"request_timeout": "60s"}
+"""With the default, a pause of three seconds of a busy machine is an error of the broker."""
 
 
 async def ask(*servers: str, query: Any = LAG, **options: Any) -> Answer:
-    settings = msgspec.convert({"bootstrap_servers": list(servers), **options}, Kafka.Settings)
+    settings = msgspec.convert({"bootstrap_servers": list(servers), **PATIENT, **options}, Kafka.Settings)
     async with testing.context("kafka") as context:
         try:
             (answer,) = await Kafka(settings, context).answer([query])
@@ -56,7 +58,7 @@ async def test_a_refused_token_is_replaced(stub: http_stub.Stub) -> None:
     stub.handler = grant
     oauth2 = {"token_url": f"{stub.url}/token", "client_id": "me", "client_secret": "x"}
     async with serving(Broker("OAUTHBEARER")) as address, testing.context("kafka") as context:
-        options = {"bootstrap_servers": [address], "sasl": "OAUTHBEARER", "oauth2": oauth2}
+        options = {"bootstrap_servers": [address], "sasl": "OAUTHBEARER", "oauth2": oauth2, **PATIENT}
         adapter = Kafka(msgspec.convert(options, Kafka.Settings), context)
         with pytest.raises(AdapterError, match="refuses the login"):
             await adapter.answer([LAG])
@@ -91,11 +93,11 @@ async def test_a_broker_that_hangs_is_passed_over() -> None:
 
         broker.default = coordinator  # type: ignore[method-assign]
         async with serving(broker) as address, testing.context("kafka") as context:
-            options = {"bootstrap_servers": [f"127.0.0.1:{hanging}", address], "request_timeout": "4s"}
+            options = {"bootstrap_servers": [f"127.0.0.1:{hanging}", address], "request_timeout": "5s"}
             adapter = Kafka(msgspec.convert(options, Kafka.Settings), context)
             found, refused = await adapter.answer([LAG, other])
     assert values(found) == (6000,)
-    assert message(refused) == f"Kafka broker 127.0.0.1:{hanging} did not answer within 4s"
+    assert message(refused) == f"Kafka broker 127.0.0.1:{hanging} did not answer within 5s"
 
 
 async def test_a_broker_that_hangs_until_the_call_ends_is_asked_last() -> None:

@@ -19,6 +19,7 @@ from hpad.adapter import Adapter, AdapterError, Answer, or_error
 from hpad_adapters.credentials import Trust, trusted_hosts_error
 from hpad_adapters.kafka import Kafka
 from hpad_adapters.redis import Redis
+from hpad_adapters.redis_servers import clients
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 LENGTH = testing.external("redis_list_length", "key=a")
@@ -33,6 +34,13 @@ async def listening(talk: Talk, tls: Any = None) -> AsyncIterator[int]:
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls) as server:
         yield server.sockets[0].getsockname()[1]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives a node and a sentinel a minute: a busy machine may stand still for longer than the adapter waits."""
+    monkeypatch.setattr(clients, "NODE_SECONDS", 60.0)
+    monkeypatch.setattr(clients, "SENTINEL_SECONDS", 60.0)
 
 
 class Victim:
@@ -136,7 +144,7 @@ async def test_a_broker_that_another_one_names_gets_no_password(mechanism: str, 
         partitions = [(0, number, 1, [1], [1]) for number in (0, 1)]
         brokers = [(1, "127.0.0.1", leader.port, None), (2, "10.1.2.3", 9092, None)]
         first.answers[kafka_broker.METADATA] = (0, brokers, "c", 1, [(0, "orders", False, partitions)])
-        settings = {"bootstrap_servers": [address], **login}
+        settings = {"bootstrap_servers": [address], "request_timeout": "60s", **login}
         found = await answer(Kafka, settings, query)
         assert isinstance(found, AdapterError) == refused
         if isinstance(found, AdapterError):
