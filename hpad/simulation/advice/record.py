@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
 from hpad.api.hpa import HorizontalPodAutoscaler
@@ -35,6 +35,11 @@ from hpad.simulation.history import (
 T = TypeVar("T")
 
 SCALING_ACTIVE: Final = "ScalingActive"
+REACTION: Final = timedelta(minutes=3)
+"""Replicas that the metrics ask for are there after this time if nothing holds them back.
+
+That is a minute until a metric shows the load, a few reconciles, and the step of the past.
+"""
 INSTANT: Final = 0.001
 """Seconds by which a moment may begin after the end of the one before without a gap: an error of floats."""
 _ROUNDING: Final = 1e-9
@@ -81,6 +86,53 @@ class PastRecord:
             None if asked is None or need is None else max(asked, math.ceil(need - _ROUNDING))
             for asked, need in zip(self.asked, self.need, strict=True)
         ]
+
+    @property
+    def at_maximum(self) -> list[bool]:
+        """Where the count was at the maximum, while that was above the minimum."""
+        return [
+            high is not None and count >= high and low != high
+            for count, low, high in zip(self.counts, self.lowest, self.highest, strict=True)
+        ]
+
+    @property
+    def at_minimum(self) -> list[bool]:
+        """Where the count was at the minimum."""
+        return [low is not None and count <= low for count, low in zip(self.counts, self.lowest, strict=True)]
+
+    @property
+    def starved(self) -> list[bool]:
+        """Where the count was at the maximum and a metric above its goal beyond the tolerance."""
+        return [full and bool(above) for full, above in zip(self.at_maximum, self.above, strict=True)]
+
+    @property
+    def held_back(self) -> list[bool]:
+        """Where the metrics asked for more replicas than there were during the whole REACTION, below the maximum.
+
+        A moment with a gap or a failing metric within that time is not counted: the metrics were not seen then.
+        """
+        steps = self._reaction_steps
+        lacking = [
+            asked is not None and asked > count and not failing and (high is None or count < high)
+            for asked, count, high, failing in zip(self.asked, self.counts, self.highest, self.failing, strict=True)
+        ]
+        ends = [begin + length + INSTANT for begin, length in zip(self.begins, self.lengths, strict=True)]
+        held = [False] * len(lacking)
+        for index in itertools.compress(range(len(lacking) - steps), lacking):
+            later, asked = range(index + 1, index + steps + 1), self.asked[index] or 0
+            held[index] = all(
+                lacking[at] and self.counts[at] < asked and self.begins[at] < ends[at - 1] for at in later
+            )
+        return held
+
+    def with_reaction(self, held: Sequence[bool]) -> list[bool]:
+        """Returns the whole time in which replicas were held back, given the moments of `held_back`."""
+        steps = self._reaction_steps
+        return [any(held[max(0, index - steps) : index + 1]) for index in range(len(held))]
+
+    @property
+    def _reaction_steps(self) -> int:
+        return max(1, round(REACTION.total_seconds() / self.step)) if self.step else 1
 
     def time(self, moments: Sequence[bool | None]) -> float:
         """Returns the duration of the moments that are True."""

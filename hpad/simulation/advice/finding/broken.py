@@ -7,7 +7,6 @@ from typing import Final
 from hpad.engine.annotations import PLAIN
 from hpad.engine.spec import UTILIZATION
 from hpad.engine.words import names, percent
-from hpad.simulation.advice import facts
 from hpad.simulation.advice.assessment import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.demand import is_replaced
 from hpad.simulation.advice.finding import shortage
@@ -127,11 +126,11 @@ def not_scaling(case: Case) -> Iterator[FoundFault]:
     Pods that are not ready, whose usage the controller leaves out, do not last for so long.
     """
     record = case.record
-    held = facts.held_back(record)
+    held = record.held_back
     longest, reading = record.longest(held), case.leading(held)
     if longest < STUCK or reading is None or reading.ratio < FAR_ABOVE or any(shortage.too_slow(case)):
         return
-    whole = facts.with_reaction(record, held)
+    whole = record.with_reaction(held)
     asked, seconds = case.asked(held) or 0, rounded(record.time(whole))
     brief = f"did not grow for {seconds} although its metrics asked for up to {asked}"
     text = f"{brief}, longest {rounded(record.longest(whole))}, with {case.values(held)},"

@@ -8,9 +8,9 @@ from hpad.engine.behavior import DISABLED, MIN_CHANGE, PERCENT, DirectionRules
 from hpad.engine.controls import Controls
 from hpad.engine.spec import UTILIZATION
 from hpad.engine.words import percent
-from hpad.simulation.advice import facts as own
 from hpad.simulation.advice.assessment import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding.case import Case, Moments, amount
+from hpad.simulation.advice.record import REACTION
 from hpad.simulation.advice.words import days, rounded
 from hpad.simulation.history import goal_of, is_total
 
@@ -48,9 +48,9 @@ def at_maximum(case: Case) -> Iterator[FoundFault]:
     """Yields that the maximum keeps the load above its goal; as a note that there is no room left."""
     record, facts = case.record, case.facts
     present = [high in (None, case.spec.max_replicas) for high in record.highest]
-    every = [each and reads for each, reads in zip(own.starved(record), case.reads, strict=True)]
+    every = [each and reads for each, reads in zip(record.starved, case.reads, strict=True)]
     starved = [each and now for each, now in zip(every, present, strict=True)]
-    full = [each and now for each, now in zip(own.at_maximum(record), present, strict=True)]
+    full = [each and now for each, now in zip(record.at_maximum, present, strict=True)]
     seconds, longest = record.time(starved), record.longest(starved)
     if seconds >= max(LEAST, STARVED * facts.seconds) or longest >= LONG:
         yield _starved(case, starved, seconds, longest)
@@ -95,8 +95,8 @@ def _full(case: Case, full: Moments) -> Iterator[FoundFault]:
 def too_slow(case: Case) -> Iterator[FoundFault]:
     """Yields that the count stays below what the metrics ask for: by a policy or window, or for a queue."""
     record = case.record
-    held = own.held_back(record)
-    seconds, whole = record.time(held), own.with_reaction(record, held)
+    held = record.held_back
+    seconds, whole = record.time(held), record.with_reaction(held)
     if seconds < max(LEAST, min(HELD * case.facts.seconds, LONG)):
         return
     queue = sum(not of_pods for of_pods in case.of_pods(held)) * 2 > sum(held)
@@ -155,7 +155,7 @@ def _reach(rules: DirectionRules, count: int) -> float:
     """Returns the count that the policies allow within the REACTION."""
     found = []
     for policy in rules.policies:
-        times = math.ceil(own.REACTION / policy.period) if policy.period else 1
+        times = math.ceil(REACTION / policy.period) if policy.period else 1
         if policy.type == PERCENT:
             found.append(math.ceil(count * (1 + policy.value / 100) ** min(times, 20)))
         else:
@@ -166,7 +166,7 @@ def _reach(rules: DirectionRules, count: int) -> float:
 def goal_high(case: Case) -> Iterator[FoundFault]:
     """Yields a goal that leaves pods no room before more are there, although replicas could be added."""
     record = case.record
-    moments = zip(case.reads, record.counts, record.highest, own.held_back(record), strict=True)
+    moments = zip(case.reads, record.counts, record.highest, record.held_back, strict=True)
     room = [reads and not held and (high is None or count < high) for reads, count, high, held in moments]
     for address, column in record.ratios.items():
         metric = case.metrics[address]

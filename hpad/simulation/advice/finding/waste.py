@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 from hpad.api.hpa import SCALE_DOWN, SCALE_UP
 from hpad.engine.spec import UTILIZATION
 from hpad.engine.words import percent
-from hpad.simulation.advice import facts as own
 from hpad.simulation.advice.assessment import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.model.leap import DOWN_POLICIES, DOWN_WINDOW, UP_POLICIES, UP_WINDOW
@@ -50,7 +49,7 @@ def idle_minimum(case: Case) -> Iterator[FoundFault]:
     if case.facts.measured < DAY or low <= AVAILABLE:
         return
     idle = time = 0.0
-    moments = zip(record.lengths, record.counts, record.needed, own.at_minimum(record), record.failing, strict=True)
+    moments = zip(record.lengths, record.counts, record.needed, record.at_minimum, record.failing, strict=True)
     for length, count, needed, floor, failing in moments:
         if floor and needed is not None and not failing:
             time += length
@@ -68,9 +67,7 @@ def idle_minimum(case: Case) -> Iterator[FoundFault]:
 def _usual(case: Case) -> float:
     """Returns the mean load at the minimum, in replicas."""
     record = case.record
-    loads = [
-        load for load, floor in zip(record.need, own.at_minimum(record), strict=True) if floor and load is not None
-    ]
+    loads = [load for load, floor in zip(record.need, record.at_minimum, strict=True) if floor and load is not None]
     return sum(loads) / len(loads) if loads else 0.0
 
 
