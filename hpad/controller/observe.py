@@ -143,8 +143,8 @@ class Turn(msgspec.Struct, frozen=True):
     @property
     def validity(self) -> Validity:
         """The validity of the memory that the turn leaves: it is complete until the next planned turn."""
-        moment, plan = self.moment, self.timing.plan
-        return Validity(moment.boot, moment.monotonic, max(0.0, plan.next - moment.monotonic), plan.period)
+        moment, timing = self.moment, self.timing
+        return Validity(moment.boot, moment.monotonic, max(0.0, timing.next - moment.monotonic), timing.period)
 
     def patience(self, common: float) -> float:
         """Returns the seconds that the metrics may take; `common` is that of HPAs without a period of their own."""

@@ -137,22 +137,17 @@ def _share(name: str) -> float:
     return zlib.crc32(name.encode()) / 2**32
 
 
-class TurnPlan(msgspec.Struct, frozen=True, gc=False):
-    """The next planned turn, in monotonic seconds, and the period in seconds."""
-
-    next: float
-    period: float
-
-
 class Timing(msgspec.Struct, frozen=True, gc=False):
     """The moment a turn was planned for, or started if it runs before its planned time.
 
-    A turn whose metrics arrive within `tolerance` seconds counts as of its planned moment.
+    A turn whose metrics arrive within `tolerance` seconds counts as of its planned moment. `next` is the next planned
+    turn, in monotonic seconds, and `period` is in seconds.
     """
 
     moment: Moment
-    plan: TurnPlan
-    tolerance: float
+    next: float
+    period: float
+    tolerance: float = 0.0
 
     def answered(self, clock: Clock) -> Moment:
         """Returns the moment that the turn counts as, if its metrics were read now: the planned one if in time."""
@@ -273,12 +268,12 @@ class Schedule:
         record, now = self.records[key], self._clock.monotonic()
         period = self._period if record.period is None else record.period
         tolerance = IN_TIME * min(period, self._period)
-        plan, late = TurnPlan(self._next(key, record, now), period), _lateness(record, now)
+        following, late = self._next(key, record, now), _lateness(record, now)
         if record.due is None or late is None or late > tolerance:
             # With the same `_BEYOND`: after a restart the planned moments go on from this one.
-            return late, Timing(planned_moment(self._clock, now, record.planned), plan, 0.0)
+            return late, Timing(planned_moment(self._clock, now, record.planned), following, period)
         record.planned = planned_moment(self._clock, record.due, record.planned)
-        return late, Timing(record.planned, plan, tolerance)
+        return late, Timing(record.planned, following, period, tolerance)
 
     def first(self, key: Key) -> float:
         """Returns the time of the first turn after a start (monotonic seconds).

@@ -133,7 +133,7 @@ class Sparing:
 
 
 def _seconds(turn: Turn) -> float:
-    return min(_LONGEST, turn.timing.plan.period * _PATIENCE)
+    return min(_LONGEST, turn.timing.period * _PATIENCE)
 
 
 def kept_seconds(period: float) -> float:

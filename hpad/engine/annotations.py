@@ -19,7 +19,7 @@ they differ that is an error: with the same value in both, an HPA suits servers 
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -63,9 +63,10 @@ INVALID: Final = "InvalidAnnotation"
 OVERRIDDEN: Final = "OverriddenAnnotation"
 """The reason of HpadAnnotationsValid for an annotation beside its field that has another value."""
 _NO_TEXTS: Final[Mapping[str, str]] = {}
-_SYNC_PERIOD: Final = "spec.syncPeriodSeconds"
-_STRATEGY: Final = "spec.selectionStrategy"
-_FIELDS: Final[Mapping[str, str]] = {_SYNC_PERIOD: controls.SYNC_PERIOD, _STRATEGY: controls.POD_SELECTION}
+_FIELDS: Final[Mapping[str, str]] = {
+    "spec.syncPeriodSeconds": controls.SYNC_PERIOD,
+    "spec.selectionStrategy": controls.POD_SELECTION,
+}
 """The annotation of each field of the spec."""
 _LONGEST_TEXT: Final = 4096
 _PARSED: Final = 50
@@ -152,7 +153,7 @@ class AnnotationReader(NamedTuple):
         return None if found.budget is None else (found.budget, found.budget_priority or 0)
 
     def _own(self, hpa: HorizontalPodAutoscaler) -> "_Own":
-        annotations, by_fields = hpa.metadata.annotations, _texts_of_fields(hpa)
+        annotations, by_fields = hpa.metadata.annotations, _texts_of_fields(hpa.spec)
         found = annotations if self.defaults is None else {**self.defaults(hpa), **(annotations or {})}
         if not by_fields:
             return _own(found, hpa.kind)
@@ -256,18 +257,17 @@ def _read(own: _Own, metrics: tuple[MetricIdentity, ...]) -> Own:
 
 def _resolved(found: Controls, metrics: tuple[MetricIdentity, ...], errors: list[Problem]) -> Controls:
     """Returns the controls without those whose addresses do not fit the metrics; adds the errors."""
-    try:
-        if found.metric_policy is not None:
-            metric_policy.bound(found.metric_policy, metrics)
-    except ValueError as error:
-        errors.append(Problem(controls.METRIC_POLICY, str(error), reason=INVALID))
-        found = controls.without(found, controls.METRIC_POLICY)
-    try:
-        if found.pods is not None:
-            controls.require_known(found.pods, metrics)
-    except ValueError as error:
-        errors.append(Problem(controls.PODS, str(error), reason=INVALID))
-        found = controls.without(found, controls.PODS)
+    checks: tuple[tuple[str, Any, Callable[..., object]], ...] = (
+        (controls.METRIC_POLICY, found.metric_policy, metric_policy.bound),
+        (controls.PODS, found.pods, controls.require_known),
+    )
+    for name, value, check in checks:
+        try:
+            if value is not None:
+                check(value, metrics)
+        except ValueError as error:
+            errors.append(Problem(name, str(error), reason=INVALID))
+            found = controls.without(found, name)
     return found
 
 
@@ -308,9 +308,8 @@ def _threshold(text: str) -> int:
         raise ValueError(f"{shown(text)} is not a number such as 5 or 500m") from None
 
 
-def _texts_of_fields(hpa: HorizontalPodAutoscaler) -> Mapping[str, str]:
+def _texts_of_fields(spec: HorizontalPodAutoscalerSpec) -> Mapping[str, str]:
     """Returns the annotations that the fields of the spec stand for. Nearly all HPAs have none."""
-    spec = hpa.spec
     if spec.sync_period_seconds is None and not spec.selection_strategy:
         return _NO_TEXTS
     found: dict[str, str] = {}
@@ -360,9 +359,8 @@ def _fallback(field: ExternalMetricFallback | None) -> Fallback | None:
 
 def missing_fields(spec: HorizontalPodAutoscalerSpec) -> list[Problem]:
     """Returns what to write for servers without the fields that the spec has."""
-    found = [(_SYNC_PERIOD, controls.SYNC_PERIOD)] if spec.sync_period_seconds is not None else []
-    if spec.selection_strategy:
-        found.append((_STRATEGY, controls.POD_SELECTION))
+    there = _texts_of_fields(spec)
+    found = [(field, annotation) for field, annotation in _FIELDS.items() if annotation in there]
     for index, metric in enumerate(spec.metrics):
         if metric.external is not None and metric.external.fallback is not None:
             found.append((f"spec.metrics[{index}].external.fallback", FALLBACK))

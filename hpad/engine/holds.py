@@ -3,7 +3,7 @@
 In the words what failed comes first, or what holds the count and until when: a table cuts off the end of a long text.
 """
 
-from typing import Final, assert_never
+from typing import Final
 
 import msgspec
 
@@ -24,7 +24,10 @@ from hpad.engine.stage import (
     WRITE_FAILED,
     Stage,
 )
-from hpad.engine.view import DRY_RUN, SHADOW, View, Withheld
+from hpad.engine.view import DRY_RUN, SHADOW, View
+
+_WITHHELD: Final = {"DryRun": IN_DRY_RUN, "Shadow": IN_SHADOW, "Paused": IS_PAUSED, "CompetingHPA": COMPETING_HPA}
+"""What holds a count that was withheld, by the reason."""
 
 
 def stages(view: View, decision: Decision, outcome: Outcome | None) -> list[Stage]:
@@ -72,22 +75,8 @@ def _write(view: View, decision: Decision, outcome: Outcome | None) -> Stage:
         return Stage(WRITE, decision.desired)
     left = decision.current if view.shadow is None else view.shadow.replicas
     if outcome.withheld is not None:
-        return Stage(WRITE, left, holds=_withheld(outcome.withheld))
+        return Stage(WRITE, left, holds=_WITHHELD[outcome.withheld.reason])
     return Stage(WRITE, None if outcome.unsure else left, holds=WRITE_FAILED)
-
-
-def _withheld(why: Withheld) -> str:
-    match why.reason:
-        case "DryRun":
-            return IN_DRY_RUN
-        case "Shadow":
-            return IN_SHADOW
-        case "Paused":
-            return IS_PAUSED
-        case "CompetingHPA":
-            return COMPETING_HPA
-        case _:
-            assert_never(why.reason)
 
 
 _BY_MODE: Final = (DRY_RUN, SHADOW)

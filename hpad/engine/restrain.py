@@ -21,10 +21,11 @@ from hpad.engine.view import View
 
 
 class DecidingRecommendation(msgspec.Struct, frozen=True, gc=False):
-    """The past recommendation that decides the stabilized count. It counts while it is younger than `window`."""
+    """The past recommendation that decides the stabilized count. It counts while its `age` is less than `window`."""
 
     recommendation: PastRecommendation
     window: timedelta
+    age: timedelta
 
 
 class Stabilized(msgspec.Struct, frozen=True, gc=False):
@@ -68,7 +69,7 @@ def stabilize(
     if replicas == recommended:
         return Stabilized(replicas, kept)
     window = upward if recommended > current else downward
-    return Stabilized(replicas, kept, _deciding(known, current, replicas, recommended, window))
+    return Stabilized(replicas, kept, _deciding(known, current, replicas, recommended, window, now))
 
 
 def stabilize_down(
@@ -90,11 +91,11 @@ def stabilize_down(
     kept = known.stored(stale, at, recommended)
     if high == recommended:
         return Stabilized(high, kept)
-    return Stabilized(high, kept, _deciding(known, current, high, recommended, downscale))
+    return Stabilized(high, kept, _deciding(known, current, high, recommended, downscale, now))
 
 
 def _deciding(
-    past: PackedRecommendations, current: int, replicas: int, recommended: int, window: timedelta
+    past: PackedRecommendations, current: int, replicas: int, recommended: int, window: timedelta, now: datetime
 ) -> DecidingRecommendation:
     """Returns the latest recommendation that keeps the count from `recommended`; `current` stands for uncertain ones.
 
@@ -104,7 +105,8 @@ def _deciding(
     grows = recommended > replicas
     known = [entry.with_current(current) for entry in past]
     far = (entry for entry in known if (entry.replicas <= replicas if grows else entry.replicas >= replicas))
-    return DecidingRecommendation(max(far, key=lambda entry: entry.timestamp), window)
+    latest = max(far, key=lambda entry: entry.timestamp)
+    return DecidingRecommendation(latest, window, now - latest.timestamp)
 
 
 _READY: Final = ("ReadyForNewScale", "recommended size matches current size")
@@ -124,7 +126,6 @@ ZERO_DELAYED: Final = "ZeroDelayed"
 """The reason for a last replica that has to stay for a while."""
 _WITHOUT_ZERO: Final = "while the feature gate HPAScaleToZero is off"
 _A_DAY: Final = timedelta(days=1)
-_NO_AGE: Final = timedelta(0)
 
 
 class Restrained(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -133,7 +134,7 @@ class Restrained(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     `recommended` is the count before the windows, `stabilized` the count after them, `replicas` the count after the
     limits. `able` and `limited` are reason and message of the conditions AbleToScale and ScalingLimited. `limit` says
     which limit changed the count ("": none). `recommendations` is the history to store. `deciding` is set where the
-    windows changed the count: the recommendation that decided, and its age. `first`: the history was empty, so the
+    windows changed the count. `first`: the history was empty, so the
     current count counted as the only recommendation. `idleness` is to be stored as well.
     """
 
@@ -145,7 +146,6 @@ class Restrained(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     recommendations: PackedRecommendations
     limit: str = ""
     deciding: DecidingRecommendation | None = None
-    deciding_age: timedelta = timedelta(0)
     first: bool = False
     idleness: Idleness | msgspec.UnsetType = msgspec.UNSET
 
@@ -168,10 +168,10 @@ class Restrained(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """The effect of the windows on the count, its reason and its remaining time; "" where they changed nothing."""
         if self.deciding is None:
             return ""
-        left = max(0, math.ceil((self.deciding.window - self.deciding_age).total_seconds()))
+        left = max(0, math.ceil((self.deciding.window - self.deciding.age).total_seconds()))
         since = "no earlier recommendation is known and the present count counts as one"
         if not self.first:
-            age = int(self.deciding_age.total_seconds())
+            age = int(self.deciding.age.total_seconds())
             since = f"{self.deciding.recommendation.replicas} was recommended {age} s ago"
         return f"stabilized at {self.stabilized} for {left} s more{_until(self.deciding)}, since {since}"
 
@@ -221,7 +221,6 @@ def restrain(view: View, recommendation: Recommendation) -> Restrained:
         able = _STABILIZED_UP
     else:
         able = _STABILIZED_DOWN
-    deciding = steady.deciding
     return Restrained(
         recommended=recommended,
         stabilized=steady.replicas,
@@ -230,8 +229,7 @@ def restrain(view: View, recommendation: Recommendation) -> Restrained:
         limited=(step.reason, step.message),
         recommendations=steady.past,
         limit=step.explanation,
-        deciding=deciding,
-        deciding_age=_NO_AGE if deciding is None else now - deciding.recommendation.timestamp,
+        deciding=steady.deciding,
         first=not history.recommendations,
         idleness=last.idleness,
     )

@@ -43,7 +43,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment, SystemClock
 from hpad.controller.observe import Options
-from hpad.controller.planning import Record, Timing, TurnPlan
+from hpad.controller.planning import Record, Timing
 from hpad.controller.reconcile import Reconciler
 from hpad.controller.workers import Worker, Workers
 from hpad.controller.write import TooEarly
@@ -205,12 +205,12 @@ class Life(NamedTuple):
                 await worker.take()
                 await store.get_loaded(key)
                 pulse.note(f"t {number}")
-                plan = TurnPlan(next_of(self.plan, number), 0.0)
+                following = next_of(self.plan, number)
                 try:
                     done = await reconcilers[planned.which].reconcile(
                         Permit(ALONE, key, planned.hpa, lambda _, hpa=planned.hpa: hpa),
                         worker,
-                        Timing(Moment.now(clock), plan, 0.0),
+                        Timing(Moment.now(clock), following, 0.0),
                         Record(),
                     )
                 except TooEarly:
