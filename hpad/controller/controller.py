@@ -269,7 +269,7 @@ class Controller:
 
     def _report_bug(self, key: Key, error: Exception) -> None:
         """Counts and logs a bug; called in an `except` block. Each type of exception and line is a cause of its own."""
-        self._telemetry.process.bugs.inc()
+        self._telemetry.process.bugs.count()
         self._telemetry.controller.reconciled("none", "internal", 0.0)
         with contextlib.suppress(Exception):  # if writing the log is what failed, this would fail as well
             *_, (frame, line) = traceback.walk_tb(error.__traceback__)

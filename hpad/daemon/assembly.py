@@ -207,7 +207,7 @@ def _cluster(given: _Given, api: client.Client, options: watch.ReflectorOptions)
         max_staleness=settings.max_staleness.total_seconds(),
         options=options,
     )
-    return cluster.Cluster(api, watching, bug=given.telemetry.process.bugs.inc)
+    return cluster.Cluster(api, watching, bug=given.telemetry.process.bugs.count)
 
 
 def _folder(given: _Given, watched: cluster.Cluster) -> folder.Folder | None:

@@ -150,7 +150,7 @@ class QueueSeries:
         self._adds = make.counts("workqueue_adds", "Keys added to the queue", ["name"])
         self._adds.create(_QUEUE_NAME)
         # Stays at zero, because a failed HPA is retried in its next period; dashboards for client-go expect the series.
-        make.counter("workqueue_retries", "Keys added again after a failure", ["name"]).labels(_QUEUE_NAME)
+        make.counts("workqueue_retries", "Keys added again after a failure", ["name"]).create(_QUEUE_NAME)
         self._keys = 0
         gauge("depth", "Keys that wait for a worker").set_function(lambda: self._keys)
         self._waited = histogram("queue_duration_seconds", "How long a key waited for a worker")

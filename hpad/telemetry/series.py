@@ -20,11 +20,11 @@ _DURATION_BUCKETS: Final = tuple(0.001 * 2**k for k in range(15))
 
 
 class Counters(registry.Collector):
-    """A counter for each combination of label values, which a reconcile updates: plain numbers until a scrape.
+    """A counter for each combination of label values: plain numbers until a scrape.
 
     Those of prometheus_client find their series by a lock and a table of labels, and take another lock for each number:
-    with some fifteen updates for each reconcile this was a twentieth of its CPU time. All updates come from the event
-    loop; a thread may collect meanwhile.
+    with some fifteen updates for each reconcile this was a twentieth of its CPU time. All updates of a series come from
+    one thread; another one may collect meanwhile.
     """
 
     def __init__(self, name: str, text: str, labels: Sequence[str]) -> None:
@@ -35,9 +35,13 @@ class Counters(registry.Collector):
         """Creates the series of these label values, at zero."""
         self._counts.setdefault(values, 0)
 
-    def count(self, *values: str) -> None:
-        """Adds one to the series of these label values."""
-        self._counts[values] = self._counts.get(values, 0) + 1
+    def count(self, *values: str, times: float = 1) -> None:
+        """Adds to the series of these label values."""
+        self._counts[values] = self._counts.get(values, 0) + times
+
+    def reach(self, total: float) -> None:
+        """Sets the series without labels to a total that is counted elsewhere."""
+        self._counts[()] = total
 
     def collect(self) -> Iterator[Metric]:
         name, text, labels = self._head
@@ -103,29 +107,23 @@ class SeriesFactory:
         self.registry = to
 
     def counts(self, name: str, text: str, labels: Sequence[str] = ()) -> Counters:
-        """Makes counters that a reconcile updates."""
+        """Makes counters; one without labels exists from the start."""
         made = Counters(name, text, labels)
+        if not labels:
+            made.create()
         self.registry.register(made)
         return made
 
     def histograms(
         self, name: str, text: str, labels: Sequence[str] = (), bounds: Sequence[float] = _DURATION_BUCKETS
     ) -> Histograms:
-        """Makes histograms that a reconcile updates."""
+        """Makes histograms."""
         made = Histograms(name, text, labels, bounds)
         self.registry.register(made)
         return made
 
     def gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> prometheus_client.Gauge:
         return prometheus_client.Gauge(name, text, labels, registry=self.registry)
-
-    def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> prometheus_client.Counter:
-        return prometheus_client.Counter(name, text, labels, registry=self.registry)
-
-    def histogram(
-        self, name: str, text: str, labels: Sequence[str] = (), buckets: Sequence[float] = _DURATION_BUCKETS
-    ) -> prometheus_client.Histogram:
-        return prometheus_client.Histogram(name, text, labels, registry=self.registry, buckets=buckets)
 
 
 BLAMES: Final = ("spec", "source", "cluster", "bug")
@@ -185,26 +183,21 @@ class SourceSeries(registry.Collector):
 _STALL_BUCKETS: Final = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
-class ProcessSeries(registry.Collector):
+class ProcessSeries:
     """Event loop, memory, watches and log of this process."""
 
     def __init__(self, make: SeriesFactory) -> None:
         prometheus_client.ProcessCollector(registry=make.registry)
-        self._dropped_lines = 0
-        make.registry.register(self)
         make.gauge("hpad_build_info", "The running version", ["version"]).labels(__version__).set(1)
-        self.bugs = make.counter("hpad_bugs", "Unexpected exceptions")
+        self.bugs = make.counts("hpad_bugs", "Unexpected exceptions")
+        text = "Log lines dropped because the reader of the log was too slow"
+        self._dropped_lines = make.counts("hpad_log_lines_dropped", text)
         text = "Time that the event loop was blocked, for each long block"
-        self.stalls = make.histogram("hpad_event_loop_stall_seconds", text, buckets=_STALL_BUCKETS)
+        self.stalls = make.histograms("hpad_event_loop_stall_seconds", text, bounds=_STALL_BUCKETS).of()
         self._tasks = make.gauge("hpad_tasks", "Tasks of the event loop")
         self._blocks = make.gauge("hpad_allocated_blocks", "Blocks of memory that Python has in use")
         text = "Time since a watch last received anything"
         self._staleness = make.gauge("hpad_cache_staleness_seconds", text, ["resource"])
-
-    def collect(self) -> Iterator[Metric]:
-        """Yields the total that the log writer reported last."""
-        text = "Log lines dropped because the reader of the log was too slow"
-        yield CounterMetricFamily("hpad_log_lines_dropped", text, self._dropped_lines)
 
     def sample(self) -> None:
         """Sets the gauges of tasks and memory. Call it on the event loop."""
@@ -213,7 +206,7 @@ class ProcessSeries(registry.Collector):
 
     def log_lines_dropped(self, lines: int) -> None:
         """Sets the total of log lines dropped since the start."""
-        self._dropped_lines = lines
+        self._dropped_lines.reach(lines)
 
     def cache_staleness(self, resource: str, seconds: float) -> None:
         """Sets the seconds since the watch of a resource last received anything."""
@@ -253,16 +246,16 @@ class NotifySeries:
         text = (
             "Messages by destination: sent, failed (refused, or lost after all attempts), dropped (the queue was full)"
         )
-        self._messages = make.counter("hpad_notify_messages", text, ["destination", "result"])
+        self._messages = make.counts("hpad_notify_messages", text, ["destination", "result"])
 
     def configured(self, destination: str) -> None:
         """Creates the series of a destination, at zero."""
         for result in NOTIFIED:
-            self._messages.labels(destination, result)
+            self._messages.create(destination, result)
 
     def count(self, destination: str, result: str, number: int) -> None:
         """Counts messages; `result` is one of NOTIFIED."""
-        self._messages.labels(destination, result).inc(number)
+        self._messages.count(destination, result, times=number)
 
 
 class SettingsSeries:
@@ -270,15 +263,15 @@ class SettingsSeries:
 
     def __init__(self, make: SeriesFactory) -> None:
         text = "How often the settings were read again, and what became of them"
-        self._reloads = make.counter("hpad_settings_reloads", text, ["result"])
+        self._reloads = make.counts("hpad_settings_reloads", text, ["result"])
         for result in RELOADS:
-            self._reloads.labels(result)
+            self._reloads.create(result)
         text = "1 while changed settings, or files that they name, are rejected"
         self._rejected = make.gauge("hpad_settings_rejected", text)
 
     def reloaded(self, result: str) -> None:
         """Counts a reload; `result` is one of RELOADS."""
-        self._reloads.labels(result).inc()
+        self._reloads.count(result)
 
     def rejected(self, rejected: bool) -> None:
         """Sets whether the present files are rejected."""
@@ -292,7 +285,7 @@ class ElectionSeries:
         text = "1 while this process leads, 0 while it is a standby"
         self._leader = make.gauge("leader_election_master_status", text, ["name"])
         text = "Renewals that had to read the Lease first"
-        self._slow_renewals = make.counter("leader_election_slowpath", text, ["name"])
+        self._slow_renewals = make.counts("leader_election_slowpath", text, ["name"])
 
     def leads(self, name: str, leading: bool) -> None:
         """Sets whether this process holds the Lease `name`."""
@@ -300,7 +293,7 @@ class ElectionSeries:
 
     def renewed_slowly(self, name: str, times: int) -> None:
         """Counts renewals that had to read the Lease first."""
-        self._slow_renewals.labels(name).inc(times)
+        self._slow_renewals.count(name, times=times)
 
 
 STORE_OPERATIONS: Final = ("load", "save", "decode")
@@ -310,23 +303,23 @@ class StoreSeries:
     """Reading and writing the state of HPAs."""
 
     def __init__(self, make: SeriesFactory) -> None:
-        self._writes = make.counter("hpad_store_writes", "Saves of HPA state, one transaction for a group of HPAs")
-        self._errors = make.counter("hpad_store_errors", "Failures to load, save or decode HPA state", ["operation"])
-        self._seconds = make.histogram("hpad_store_seconds", "Duration of loading and saving HPA state", ["operation"])
+        self._writes = make.counts("hpad_store_writes", "Saves of HPA state, one transaction for a group of HPAs")
+        self._errors = make.counts("hpad_store_errors", "Failures to load, save or decode HPA state", ["operation"])
+        self._seconds = make.histograms("hpad_store_seconds", "Duration of loading and saving HPA state", ["operation"])
         for operation in STORE_OPERATIONS:
-            self._errors.labels(operation)
+            self._errors.create(operation)
         self._bytes = make.gauge("hpad_store_bytes", "Size of the HPA state that survives a restart")
         self._hpas = make.gauge("hpad_store_hpas", "HPAs with stored state")
 
     def took(self, operation: str, seconds: float) -> None:
         """Records one attempt to read (`load`) or write (`save`) HPA state."""
-        self._seconds.labels(operation).observe(seconds)
+        self._seconds.of(operation).observe(seconds)
         if operation == "save":
-            self._writes.inc()
+            self._writes.count()
 
     def failed(self, operation: str) -> None:
         """Counts a failed operation: one of STORE_OPERATIONS."""
-        self._errors.labels(operation).inc()
+        self._errors.count(operation)
 
     def size(self, hpas: int, size: int) -> None:
         """Sets the number of HPAs with stored state, and its size in bytes."""
@@ -334,25 +327,20 @@ class StoreSeries:
         self._bytes.set(size)
 
 
-class DecisionHistorySeries(registry.Collector):
+class DecisionHistorySeries:
     """The size of the decision history, and what it has lost."""
 
     def __init__(self, make: SeriesFactory) -> None:
-        self._dropped = 0
-        make.registry.register(self)
+        text = "Entries of the decision history deleted early because of its budgets of memory and disk"
+        self._dropped = make.counts("hpad_decision_history_dropped", text)
         self._bytes = make.gauge("hpad_decision_history_bytes", "Size of the decision history", ["where"])
         text = "1 while the decision history cannot be written to its file"
         self._unsaved = make.gauge("hpad_decision_history_unsaved", text)
         self.report(memory=0, disk=0, dropped=0, saved=True)
-
-    def collect(self) -> Iterator[Metric]:
-        """Yields the total that was reported last."""
-        text = "Entries of the decision history deleted early because of its budgets of memory and disk"
-        yield CounterMetricFamily("hpad_decision_history_dropped", text, self._dropped)
 
     def report(self, *, memory: int, disk: int, dropped: int, saved: bool) -> None:
         """Sets the bytes of memory and disk, the total of dropped entries, and whether the file can be written."""
         self._bytes.labels("memory").set(memory)
         self._bytes.labels("disk").set(disk)
         self._unsaved.set(int(not saved))
-        self._dropped = dropped
+        self._dropped.reach(dropped)

@@ -99,7 +99,7 @@ async def test_reports_are_counted() -> None:
     telemetry.controller.requested("GET", "api:6443", "200", 0.01)
     telemetry.process.cache_staleness("pods", 3.5)
     telemetry.controller.lateness.observe(0.2)
-    telemetry.process.bugs.inc()
+    telemetry.process.bugs.count()
     telemetry.before_scrape(lambda: telemetry.controller.hpas.set(12))
     found = await samples(telemetry)
     outcome = (("action", "scale_up"), ("error", "none"))
