@@ -94,6 +94,14 @@ class Proposal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return "<unknown>" if usage.value is None else amounts.rounded(usage.value, metric.amount, metric.unit)
 
     @property
+    def share(self) -> str:
+        """The part of a total that is one replica's, for people; "" where replicas share none."""
+        usage, metric = self.usage, self.metric
+        if usage is None or usage.total is None or not usage.pods:
+            return ""
+        return amounts.rounded(Fraction(usage.total, usage.pods), metric.amount, metric.unit)
+
+    @property
     def metric_target(self) -> str:
         """The metric target for people: "50%", "15"."""
         metric = self.metric
@@ -107,11 +115,10 @@ class Proposal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """
         usage, metric = self.usage, self.metric
         if usage is not None and usage.total is not None:
-            if not usage.pods:
+            if not self.share:
                 return f"{self.current} in total / {self.metric_target} per replica"
-            share = amounts.rounded(Fraction(usage.total, usage.pods), metric.amount, metric.unit)
             whole = "" if usage.pods == 1 else f", {self.current} in total"
-            return f"{share} / {self.metric_target} per replica{whole}"
+            return f"{self.share} / {self.metric_target} per replica{whole}"
         text = f"{self.current} / {self.metric_target}"
         return text if usage is None or usage.pods is None or metric.of_pods else f"{text} over {usage.pods} replicas"
 

@@ -73,15 +73,11 @@ class Api:
     def __init__(
         self, shown: Shown, *, clock: Clock, status: Callable[[], Status], dry_run: Callable[[], bool]
     ) -> None:
-        self._source = shown.source
-        self._store = shown.store
+        self._shown = shown
         self._decisions = decisions = shown.decisions or DecisionHistory()
         self._clock = clock
         self._status = status
         self._dry_run = dry_run
-        self._reports = shown.reports
-        self._replicas = shown.replicas
-        self._last = shown.recent
         self._answers: dict[str, bytes] = {}
         self.streams = stream.Streams(decisions, self._summary, encode)
 
@@ -127,8 +123,8 @@ class Api:
     def _asked_for(self, keys: Sequence[Key]) -> list[HorizontalPodAutoscaler]:
         """Returns the HPAs of these names; all without names."""
         if not keys:
-            return list(self._source.values())
-        found = map(self._source.get, dict.fromkeys(keys))
+            return list(self._shown.source.values())
+        found = map(self._shown.source.get, dict.fromkeys(keys))
         return [hpa for hpa in found if hpa is not None]
 
     async def _hpa(self, request: web.Request, asked: Asked) -> web.Response:
@@ -164,12 +160,13 @@ class Api:
 
     async def _recording(self, request: web.Request, asked: Asked) -> web.Response:
         key = self._found(request, asked).key
-        if self._last is None or not self._last.is_on:
+        kept = self._shown.recent
+        if kept is None or not kept.is_on:
             raise web.HTTPNotFound(text="the last decisions are not kept: record_recent is off")
-        reconciles = self._last.of(key)
+        reconciles = kept.of(key)
         if not reconciles:
             text = f"no decision for the {titled(key)} is in memory"
-            _, *others = self._replicas()  # this process is the first one
+            _, *others = self._shown.replicas()  # this process is the first one
             owner = next((each.identity for each in others if each.decides), "")
             raise web.HTTPNotFound(text=f"{text}; {owner} decides for it" if owner else text)
         return await respond_with(lambda: _recorded(reconciles))
@@ -181,19 +178,19 @@ class Api:
         return f"the decision history of the {titled(key)} begins at {begin.isoformat().replace('+00:00', 'Z')}"
 
     async def _sources(self, request: web.Request, asked: Asked) -> web.Response:
-        return await respond(SourceList(items=tuple(self._reports())))
+        return await respond(SourceList(items=tuple(self._shown.reports())))
 
     async def _known_replicas(self, request: web.Request, asked: Asked) -> web.Response:
-        return await respond(_replica_list(self._replicas(), len(self._source.keys())))
+        return await respond(_replica_list(self._shown.replicas(), len(self._shown.source.keys())))
 
     def _summary(self, key: Key) -> Summary | None:
-        hpa = self._source.get(key)
+        hpa = self._shown.source.get(key)
         return None if hpa is None else summary.summary(self._row(hpa, self._dry_run()))
 
     def _found(self, request: web.Request, asked: Asked) -> HorizontalPodAutoscaler:
         """Returns the HPA that the path and the parameter `kind` name. Raises web.HTTPNotFound."""
         key = key_of(request.match_info["namespace"], request.match_info["name"], asked["kind"])
-        hpa = self._source.get(key)
+        hpa = self._shown.source.get(key)
         if hpa is None:
             raise web.HTTPNotFound(text=f"no {titled(key)}{self._of_other_kind(key)}")
         return hpa
@@ -201,11 +198,11 @@ class Api:
     def _of_other_kind(self, key: Key) -> str:
         """Returns how to ask for the object of the same name and the other kind; "" if there is none."""
         others = (key_of(key.namespace, key.name, kind) for kind in KINDS)
-        other = next((each for each in others if each != key and self._source.get(each) is not None), None)
+        other = next((each for each in others if each != key and self._shown.source.get(each) is not None), None)
         return "" if other is None else f"; did you mean {other} (kind={kind_of(other)})?"
 
     def _row(self, hpa: HorizontalPodAutoscaler, dry_run: bool) -> summary.Row:
-        return summary.row(hpa, self._store, self._decisions, dry_run=dry_run)
+        return summary.Row(hpa, self._shown.store.get(hpa.key), self._decisions.last(hpa.key), dry_run)
 
     def _detail(self, hpa: HorizontalPodAutoscaler) -> Detail:
         row = self._row(hpa, self._dry_run())
@@ -219,7 +216,7 @@ class Api:
                 controls.written(error.path, hpa.kind): error.text for error in annotations.PLAIN.of(hpa).errors
             },
             outlook=() if row.done is None else outlook(row.done),
-            owner=next((each.identity for each in self._replicas() if each.decides), ""),
+            owner=next((each.identity for each in self._shown.replicas() if each.decides), ""),
             behavior=hpa.spec.behavior,
             trace=None if row.done is None else self._decisions.trace(row.done),
         )

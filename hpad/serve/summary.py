@@ -6,10 +6,8 @@ States come from conditions and from the last decision, never from texts.
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from fractions import Fraction
 from typing import Any, Final, NamedTuple, Protocol
 
-from hpad.api import amounts
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, MetricStatus, kind_of
 from hpad.api.metadata import Key
 from hpad.api.text import harmless
@@ -18,16 +16,13 @@ from hpad.engine.addresses import addresses
 from hpad.engine.behavior import TOO_FEW
 from hpad.engine.examine import ZERO_DISABLED
 from hpad.engine.history import Memory
-from hpad.engine.pods import Usage
 from hpad.engine.propose import Proposal, metric_status
 from hpad.engine.restrain import ZERO_DELAYED
-from hpad.engine.spec import AVERAGE_VALUE, compiled_spec
+from hpad.engine.spec import compiled_spec
 from hpad.engine.turn import Reconcile
 from hpad.records.entry import numbers
-from hpad.records.history import DecisionHistory
 from hpad.serve import api_types
 from hpad.serve.api_types import LastDecision, Metric, Summary, Target
-from hpad.store.store import Store
 
 _NOTED = (conditions.COMPETING_WRITERS, conditions.ANNOTATIONS_VALID)
 _AT_ZERO = frozenset({"ScalingDisabled", ZERO_DISABLED})
@@ -206,18 +201,10 @@ def _metric(address: str, count: int | None, proposal: Proposal) -> Metric:
     return Metric(
         address=address,
         proposal=count,
-        current=None if usage is None else _usage(proposal, usage),
+        current=None if usage is None else proposal.share or proposal.current,
         target=_target(proposal),
         ratio=None if usage is None or not math.isfinite(usage.ratio) else usage.ratio,
     )
-
-
-def _usage(proposal: Proposal, usage: Usage) -> str:
-    """Returns the usage as the metric target counts it."""
-    metric = proposal.metric
-    if metric.kind != AVERAGE_VALUE or usage.total is None or not usage.pods:
-        return proposal.current
-    return amounts.rounded(Fraction(usage.total, usage.pods), metric.amount, metric.unit)
 
 
 def _target(proposal: Proposal) -> str | None:
@@ -244,12 +231,6 @@ def _current(status: MetricStatus) -> str | None:
         return f"{current.average_utilization}%"
     quantity = current.value if current.average_value is None else current.average_value
     return None if quantity is None else str(quantity)
-
-
-def row(hpa: HorizontalPodAutoscaler, store: Store, decisions: DecisionHistory, *, dry_run: bool) -> Row:
-    """Returns the row of an HPA."""
-    key = hpa.key
-    return Row(hpa, store.get(key), decisions.last(key), dry_run)
 
 
 def matches(key: Key, target: str, asked: Mapping[str, Any]) -> bool:

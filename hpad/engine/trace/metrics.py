@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from fractions import Fraction
 from typing import Final
 
 import msgspec
@@ -243,7 +242,7 @@ def _series(metric: CompiledMetric, values: Sequence[int]) -> str:
     return f"{' + '.join(_shown(metric, value) for value in values) if short else f'{len(values)} series'} = {total}"
 
 
-def _shown(metric: CompiledMetric, milli: Fraction | int, beside: int = 0) -> str:
+def _shown(metric: CompiledMetric, milli: int, beside: int = 0) -> str:
     return amounts.rounded(milli, beside, metric.unit)
 
 
@@ -265,8 +264,7 @@ def _usage_words(usage: Usage, proposal: Proposal) -> str:
         return value or "unknown"
     if not usage.pods:
         return f"{proposal.current} in total"
-    share = _shown(metric, Fraction(usage.total, usage.pods), metric.amount)
-    return f"{share} per replica ({proposal.current} over {replicas(usage.pods)})"
+    return f"{proposal.share} per replica ({proposal.current} over {replicas(usage.pods)})"
 
 
 def _ratio(usage: Usage, allowed: Tolerances, *, within: bool) -> str:
