@@ -175,7 +175,7 @@ async def test_a_pod_with_a_value_that_is_not_a_number_has_no_value(prom: Client
     assert {pod: value.value for pod, value in answer.values.items()} == {"web-2": 1000}
 
 
-@pytest.mark.parametrize("timeout", ["1.5s", "1m0.5s", "900ms", "5s"])
+@pytest.mark.parametrize("timeout", ["61.5s", "1m0.5s", "60900ms", "60s"])
 async def test_every_query_timeout_has_a_form_that_prometheus_accepts(prom: Client, timeout: str) -> None:
     (answer,) = await prom.answers({"one": {"query": "vector(1)"}}, testing.external("one"), query_timeout=timeout)
     assert answer == ExternalSample((1000,), AT)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.brokers import PATIENT
 from support.redis_lab import encoded
 
 from hpad import testing
@@ -32,7 +33,8 @@ def file(tmp_path: Path) -> Path:
 
 async def ask(adapter: type[Adapter], settings: dict[str, Any], query: Query, context: Context) -> None:
     """Sends one request; the servers of these tests give no usable answer."""
-    source = adapter(msgspec.convert(settings, adapter.Settings), context)
+    patient = PATIENT if adapter is RabbitMQ else {}
+    source = adapter(msgspec.convert({**patient, **settings}, adapter.Settings), context)
     with contextlib.suppress(AdapterError):
         await source.answer([query])
     await source.aclose()
@@ -119,7 +121,7 @@ async def test_amqp_passwords_and_tokens(context, file, content, secret, setting
     file.write_bytes(content)
     user = {"username": "hpad"} if setting == "password_file" else {}
     start = marshal(commands.Connection.Start(0, 9, {}, "PLAIN", "en_US"), 0)
-    async with recording(start, b"PLAIN") as (port, received):
+    async with recording(start, b"en_US") as (port, received):
         settings = {"url": f"amqp://127.0.0.1:{port}", "source": "amqp", setting: str(file), **user}
         await ask(RabbitMQ, settings, QUEUE, context)
     assert b"\0hpad\0" + secret.encode() + b"\x05en_US" in received

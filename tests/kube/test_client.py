@@ -196,14 +196,14 @@ async def test_a_refused_connection_is_an_error(clock):
 
 async def test_a_stream_checks_the_status_before_it_yields(script, client):
     script.on("GET", PATH, says(b"<html>busy</html>", 503))
-    chunks = client.stream(PATH, {}, 1)
+    chunks = client.stream(PATH, {}, 30)
     with pytest.raises(ApiError, match="currently unable"):
         await anext(chunks)
 
 
 async def test_a_silent_stream_ends_in_a_timeout(script, client):
     script.on("GET", PATH, streams(b"one", then="hang"))
-    chunks = client.stream(PATH, {}, 1.0)
+    chunks = client.stream(PATH, {}, 4.0)
     assert await anext(chunks) == b"one"
     with pytest.raises(ApiError) as caught:
         await anext(chunks)
