@@ -297,13 +297,14 @@ async def test_a_real_broker_without_statistics(
     connections_listed = True
 
     async def until(idle: list[str], busy: int) -> None:
-        expected = (idle if connections_listed or not busy else [], busy)
+        # A busy broker may list them later, too.
+        expected = [(idle, busy)] if connections_listed or not busy else [(idle, busy), ([], busy)]
         async with asyncio.timeout(120):
             while True:
                 names, most = known((await source.answer([query]))[0])
                 assert most is not None
                 assert most >= busy
-                if (names, most) == expected:
+                if (names, most) in expected:
                     return
                 await asyncio.sleep(0.3)
 
