@@ -104,8 +104,7 @@ def _operation(trigger: Trigger, mode: str) -> str:
 
 def _connection(trigger: Trigger) -> tuple[dict[str, Any], str, str]:
     """Returns the source's settings, the vhost and the host name."""
-    metadata = trigger.metadata
-    protocol = metadata.text("protocol") or "auto"
+    protocol = trigger.metadata.text("protocol") or "auto"
     if protocol not in ("auto", "http", "amqp"):
         raise trigger.invalid("protocol", protocol, "must be auto, http or amqp")
     scheme = "amqp" if protocol == "amqp" else "http"
@@ -116,10 +115,7 @@ def _connection(trigger: Trigger) -> tuple[dict[str, Any], str, str]:
     settings |= trigger.tls_files()
     if trigger.reference("tls") is not None:
         trigger.conversion.note_change(f"{trigger.path}.authenticationRef", _TLS)
-    if timeout := trigger.milliseconds("timeout"):
-        settings["request_timeout"] = timeout
-    if metadata.truth("unsafeSsl"):
-        settings["insecure"] = True
+    settings |= {**trigger.timeout("request_timeout"), **trigger.insecure()}
     return settings, trigger.text("vhostName") or trigger.unread("vhostName") or vhost, host
 
 
@@ -222,12 +218,11 @@ def _redis_connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
         place = _cluster
     encrypted = _is_encrypted(trigger)
     settings, host = place(trigger, encrypted)
+    insecure = trigger.insecure()
     if encrypted:
-        settings |= trigger.file_settings(ca="ca", cert="cert", key="key")
+        settings |= {**trigger.file_settings(ca="ca", cert="cert", key="key"), **insecure}
     else:
         trigger.leave_tls_files()
-    if trigger.metadata.truth("unsafeSsl") and encrypted:
-        settings["insecure"] = True
     credentials = trigger.credentials(host)
     if credentials and place is not _server:
         trigger.note_trust(settings, "masters that sentinels name" if place is _sentinel else "other nodes")

@@ -65,10 +65,7 @@ def _connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
     if tenant := metadata.text("cortexOrgID"):
         headers.setdefault("X-Scope-OrgID", tenant)
     settings |= {name: value for name, value in (("params", params), ("headers", headers)) if value}
-    if metadata.truth("unsafeSsl"):
-        settings["insecure"] = True
-    if timeout := trigger.milliseconds("timeout"):
-        settings["query_timeout"] = timeout
+    settings |= {**trigger.insecure(), **trigger.timeout("query_timeout")}
     own = _authentication(trigger, host, user)
     headers = settings.get("headers", {}) | own.get("headers", {})
     settings |= own | ({"headers": headers} if headers else {})
@@ -155,9 +152,7 @@ def metrics_api(trigger: Trigger) -> None:
         raise trigger.invalid("url", "…", "must be a URL of http or https without credentials")
     bare, secrets = _without_secrets(trigger, url, parts)
     query: dict[str, Any] = {"url": bare, "path": path} | ({} if kind == "json" else {"format": kind}) | _pods(trigger)
-    settings: dict[str, Any] = {"insecure": True} if metadata.truth("unsafeSsl") else {}
-    if timeout := trigger.milliseconds("timeout"):
-        settings["request_timeout"] = timeout
+    settings: dict[str, Any] = {**trigger.insecure(), **trigger.timeout("request_timeout")}
     settings |= _api_authentication(trigger, parts.hostname)
     if params := secrets | settings.get("params", {}):
         settings["params"] = params

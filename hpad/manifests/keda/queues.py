@@ -65,7 +65,7 @@ def _tls(trigger: Trigger) -> dict[str, Any]:
     if tls != "enable" and not unknown:
         trigger.leave_tls_files()
         return {}
-    return {"tls": True, **trigger.tls_files()} | ({"insecure": True} if trigger.metadata.truth("unsafeSsl") else {})
+    return {"tls": True, **trigger.tls_files(), **trigger.insecure()}
 
 
 def _login(trigger: Trigger, host: str) -> dict[str, Any]:

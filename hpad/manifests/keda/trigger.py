@@ -160,17 +160,21 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
             raise self.invalid(name, text, "must be a whole number")
         return int(text)
 
-    def milliseconds(self, name: str) -> str:
-        """Returns a timeout in hpad's form, such as "3000ms"; "" if absent. Raises Invalid."""
-        text = self.metadata.text(name)
+    def timeout(self, setting: str) -> dict[str, str]:
+        """Returns the setting with the timeout in hpad's form, such as "3000ms"; empty if absent. Raises Invalid."""
+        text = self.metadata.text("timeout")
         if not text:
-            return ""
+            return {}
         if text.isascii() and text.isdigit() and int(text):
-            return f"{int(text)}ms"
+            return {setting: f"{int(text)}ms"}
         try:
-            return duration.write(duration.parse(text))
+            return {setting: duration.write(duration.parse(text))}
         except ValueError:
-            raise self.invalid(name, text, "must be milliseconds, such as 3000") from None
+            raise self.invalid("timeout", text, "must be milliseconds, such as 3000") from None
+
+    def insecure(self) -> dict[str, bool]:
+        """Returns the setting that trusts any certificate; empty where the trigger does not."""
+        return {"insecure": True} if self.metadata.truth("unsafeSsl") else {}
 
     # Secrets: never copied. A file or an environment variable of hpad takes their place.
 

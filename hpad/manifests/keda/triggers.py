@@ -120,9 +120,7 @@ def _settings(trigger: Trigger, address: str) -> dict[str, Any]:
     files = trigger.file_settings(caCert="ca", tlsClientCert="cert", tlsClientKey="key")
     settings: dict[str, Any] = {"address": address, **files}
     if files or trigger.metadata.truth("enableTLS"):
-        settings["tls"] = True
-        if trigger.metadata.truth("unsafeSsl"):
-            settings["insecure"] = True
+        settings |= {"tls": True, **trigger.insecure()}
     return settings
 
 
