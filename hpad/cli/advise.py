@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     except (HistoryError, RecordingError, SettingsError, FleetError) as error:
         raise Failure(str(error)) from None
     if args.report is not None:
-        _write(args.report, advice)
+        output.write_report(args.report, page.page(advice))
     if args.patches is not None:
         files = advise_patches.write(args.patches, advice)
         print(f"hpad: {len(files)} patch{'' if len(files) == 1 else 'es'} in {args.patches}", file=sys.stderr)
@@ -227,11 +227,3 @@ def _workers(args: argparse.Namespace, source: PastSource) -> int:
     if source.size is None:
         return most
     return min(most, source.size) if source.size > 1 else 0
-
-
-def _write(path: Path, advice: FleetAdvice) -> None:
-    try:
-        with path.open("w", encoding="utf-8") as file:
-            file.writelines(page.page(advice))
-    except OSError as error:
-        raise Failure(f"--report {path}: cannot be written: {error.strerror or error}") from None

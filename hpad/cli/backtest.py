@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
     except (HistoryError, RecordingError, SettingsError) as error:
         raise Failure(str(error)) from None
     if args.report is not None:
-        _write(args.report, page(report))
+        output.write_report(args.report, page(report))
     if args.output == "json":
         output.print_value(_as_json(report), "json")
     else:
@@ -407,10 +407,3 @@ def _result_as_json(result: Result, price: float | None) -> dict[str, Any]:
             for each in result.outcome.rescales
         ],
     }
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise Failure(f"--report {path}: cannot be written: {error.strerror or error}") from None

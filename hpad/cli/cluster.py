@@ -102,7 +102,9 @@ async def _serve(args: argparse.Namespace) -> None:
     _check(args)
     service = cluster_service.ClusterService(functools.partial(_documents, args.files)) if args.service else None
     documents = [] if service else await asyncio.to_thread(_documents, args.files)
-    seen = stamps(map(str, filter(None, [flags.config_file(args)])))  # before it is read: a later change is noticed
+    seen = stamps(
+        map(str, filter(None, [flags.config_file(args.config)]))
+    )  # before it is read: a later change is noticed
     settings = _settings(args) if args.hpad else None
     async with contextlib.AsyncExitStack() as stack:
         # Signals first: Ctrl-C during the start must not leave files or processes behind.

@@ -86,20 +86,15 @@ def read(args: argparse.Namespace) -> Settings:
 
 def origins(args: argparse.Namespace) -> list[tuple[str, str, Any]]:
     """Returns the settings of file, environment and flags with their origins (see hpad.settings.origins)."""
-    return settings.origins(_path(args.config), os.environ, args.flags)
+    return settings.origins(config_file(args.config), os.environ, args.flags)
 
 
 def load(option: Path | None, flags: Mapping[str, tuple[str, Any]] | None = None) -> Settings:
     """Returns the settings of the file of --config or HPAD_CONFIG, environment and flags. Raises SettingsError."""
-    return settings.load(_path(option), os.environ, flags or {})
+    return settings.load(config_file(option), os.environ, flags or {})
 
 
-def config_file(args: argparse.Namespace) -> Path | None:
-    """Returns the configuration file, None without one."""
-    return _path(args.config)
-
-
-def _path(option: Path | None) -> Path | None:
+def config_file(option: Path | None) -> Path | None:
     """Returns the configuration file: the value of --config, else that of HPAD_CONFIG, else none."""
     name = os.environ.get("HPAD_CONFIG")
     return option or (Path(name) if name else None)

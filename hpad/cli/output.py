@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
 from hpad.api.text import harmless, harmless_lines
@@ -116,6 +117,15 @@ def print_value(value: Any, form: str) -> None:
     from hpad.api.yaml_reader import Dumper
 
     print(yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True), end="")
+
+
+def write_report(path: Path, parts: Iterable[str]) -> None:
+    """Writes the page of --report, part by part. Raises Failure."""
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            file.writelines(parts)
+    except OSError as error:
+        raise Failure(f"--report {path}: cannot be written: {error.strerror or error}") from None
 
 
 def print_document(text: str) -> None:

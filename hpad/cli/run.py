@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the daemon; 0 after an orderly stop, 2 if it cannot start."""
-    config = flags.config_file(args)
+    config = flags.config_file(args.config)
     files = stamps([] if config is None else [str(config)])  # before it is read, so that a later change is noticed
     try:
         settings = flags.read(args)

@@ -26,9 +26,9 @@ class BacktestReport(NamedTuple):
     price: float | None = None
 
 
-def page(report: BacktestReport) -> str:
-    """Returns the page."""
-    return "".join(document(f"Backtest of {report.hpa}", _body(report)))
+def page(report: BacktestReport) -> Iterator[str]:
+    """Yields the parts of the page."""
+    yield from document(f"Backtest of {report.hpa}", _body(report))
 
 
 def _body(report: BacktestReport) -> Iterator[str]:

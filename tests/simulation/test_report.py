@@ -41,9 +41,10 @@ def made() -> str:
     start = START.timestamp()
     load = LoadHistory([start + 60 * minute for minute in MINUTES], {"cpu": [40.0 + minute % 20 for minute in MINUTES]})
     results = [result("recorded", 2, 8, judged=False), result("web.yaml", 2, 8), result(LONG, 2, 4)]
-    return report.page(
+    parts = report.page(
         BacktestReport("shop/web", {"past": "a.csv"}, results, metric_charts(hpa(CPU), load), ["a<b"], 0.04)
     )
+    return "".join(parts)
 
 
 def test_all_curves_are_in_one_chart_with_gaps() -> None:
