@@ -12,9 +12,8 @@ from typing import Final
 
 import msgspec
 
-from hpad.adapter import AdapterError, Context, or_error
+from hpad.adapter import AdapterError, or_error
 from hpad.adapter_http import Http, Request, decoded, failure, first_line
-from hpad_adapters.nats_jetstream.settings import NatsSettings
 
 _MOST_SERVERS: Final = 32
 HEADLESS: Final = "name each server of the cluster in url, or its headless Service"
@@ -90,16 +89,17 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class NatsServers:
-    """Asks all servers of a cluster at once."""
+    """Asks all servers of a cluster at once. `server_name`: that of their certificates, "" for the host of the URL."""
 
-    def __init__(self, settings: NatsSettings, context: Context) -> None:
-        self._settings = settings
-        self._http = Http(context, settings.http_options())
+    def __init__(self, urls: Sequence[str], http: Http, server_name: str) -> None:
+        self._urls = urls
+        self._http = http
+        self._server_name = server_name
         self._names: dict[str, str] = {}
 
     async def replies(self, account: str) -> list[Reply | AdapterError]:
         """Returns the reply or the error of each server; at least one."""
-        found = await asyncio.gather(*map(self._addresses, self._settings.servers))
+        found = await asyncio.gather(*map(self._addresses, self._urls))
         errors = [each for each in found if isinstance(each, AdapterError)]
         requests = [request for each in found if not isinstance(each, AdapterError) for request in each]
         replies = await asyncio.gather(*(self._reply(request, account) for request in requests))
@@ -123,7 +123,7 @@ class NatsServers:
                 url=parts._replace(netloc=f"[{each}]:{port}" if ":" in each else f"{each}:{port}").geturl(),
                 name=f"NATS {url} ({each})",
                 headers={"Host": parts.netloc},
-                server_name=self._settings.server_name or host,
+                server_name=self._server_name or host,
             )
             for each in addresses
         ]
