@@ -19,8 +19,7 @@ from hpad.settings import Settings, SettingsError
 from hpad.simulation import load
 from hpad.simulation.load import FORMS, Load, LoadError
 from hpad.simulation.outcome import OutcomeTally, wanted
-from hpad.simulation.run import Simulated, TurnDriver, simulate_together
-from hpad.simulation.sharing import SharedLedger
+from hpad.simulation.run import SharedLedger, Simulated, TurnDriver, simulate_together
 
 HELP: Final = "what an HPA would do with a synthetic load"
 DESCRIPTION: Final = """\

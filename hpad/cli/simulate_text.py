@@ -20,7 +20,7 @@ from hpad.engine.words import span
 from hpad.lab.demo.chart import EIGHTHS
 from hpad.simulation.outcome import FigureRow, SimulatedOutcome
 from hpad.simulation.outcome import rows as figure_rows
-from hpad.simulation.sharing import BudgetUse
+from hpad.simulation.run import BudgetUse
 
 _WIDTH: Final = 11
 
