@@ -17,14 +17,13 @@ from hpad.api import selector as selectors
 from hpad.api.autoscaler import PREFIX
 from hpad.api.hpa import AUTOSCALER
 from hpad.api.kept import kept
-from hpad.api.quantity import Quantity, QuantityError, parse_milli
+from hpad.api.quantity import MAX_INT32, Quantity, QuantityError, parse_milli
 from hpad.api.selector import Selector, SelectorError
 from hpad.api.text import shown
-from hpad.engine import addresses, expression, schedule, spare_replicas
+from hpad.engine import addresses, expression, schedule
 from hpad.engine.addresses import Address, MetricIdentity
 from hpad.engine.expression import Node
 from hpad.engine.schedule import Schedule
-from hpad.engine.spare_replicas import SpareReplicas
 from hpad.engine.spec import CompiledMetric
 
 METRIC_POLICY: Final = f"{PREFIX}metric-policy"
@@ -61,6 +60,8 @@ _LONGEST_BUSY_METRIC: Final = 1200
 """Characters of an address and a number."""
 _ABOVE: Final = re.compile(r"(.*\S)\s+above\s+(\S+)", re.DOTALL)
 _HIGHEST_PRIORITY: Final = 1_000_000
+_SPARE: Final = re.compile(r"([0-9]{1,4})(%?)")
+_MOST_SPARE: Final = 1000  # of replicas, and of percent
 _SYNC_PERIODS: Final = (timedelta(seconds=1), timedelta(hours=1))
 
 
@@ -78,6 +79,27 @@ class BusyMetric(NamedTuple):
 
     address: Address
     above: int = 0
+
+
+class SpareReplicas(NamedTuple):
+    """Either a number of spare replicas, or a part in percent of the count that the metrics want, rounded up."""
+
+    replicas: int = 0
+    percent: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.percent}%" if self.percent else str(self.replicas)
+
+    def on(self, wanted: int) -> int:
+        """Returns the count with the spare ones on top of what the metrics want; 0 stays 0: nothing waits for idle."""
+        if wanted <= 0:
+            return wanted
+        return min(MAX_INT32, wanted + self.replicas - -wanted * self.percent // 100)
+
+    def beneath(self, present: int) -> int:
+        """Returns the count without the spare ones: the largest whose `on` is within `present`, but at least 1 of 1."""
+        counted = present * 100 // (100 + self.percent) if self.percent else present - self.replicas
+        return max(min(present, 1), counted)
 
 
 class ChosenPods(NamedTuple):
@@ -105,9 +127,8 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     IDLE_FIRST: the pods with the least unfinished work go first. `keep_busy`: never fewer replicas than pods with
     unfinished work. `busy_metric` says where that work is read (`hpad.engine.busy`).
     `zero_after` and `initial_delay` keep the last replica (`hpad.engine.zero`). `spare` replicas come on top of what
-    the metrics want. `pods` says
-    which of the target's pods metrics are about. `budget` names the budget that the HPA shares with
-    others, where one of a higher `budget_priority` (0 by default) comes first.
+    the metrics want. `pods` says which of the target's pods metrics are about. `budget` names the budget that the HPA
+    shares with others, where one of a higher `budget_priority` (0 by default) comes first.
     """
 
     tolerance_up: float | None = None
@@ -230,23 +251,26 @@ def _containers(text: str) -> tuple[str, ...]:
 def _busy_metric(text: str) -> BusyMetric:
     """Parses `NAME`, `NAME{SELECTOR}` or `#INDEX`, with ` above NUMBER` after it or not. Raises ValueError."""
     found = _ABOVE.fullmatch(text.strip())
-    if found is None:
-        return BusyMetric(_busy_address(text.strip(), text))
+    written, number = (text.strip(), "0") if found is None else found.groups()
     try:
-        above = parse_milli(found[2])
+        above = parse_milli(number)
     except QuantityError:
-        raise ValueError(f"{shown(found[2])} is not a number such as 0.5") from None
+        raise ValueError(f"{shown(number)} is not a number such as 0.5") from None
     if above < 0:
-        raise ValueError(f"{shown(found[2])} is below 0")
-    return BusyMetric(_busy_address(found[1], text), above)
-
-
-def _busy_address(written: str, text: str) -> Address:
-    """Parses the address. A name with a space is an error: it would stand for a Pods metric that does not exist."""
+        raise ValueError(f"{shown(number)} is below 0")
     address = addresses.parse(written)
-    if len(address.name.split()) > 1:
+    if len(address.name.split()) > 1:  # it would stand for a Pods metric that does not exist
         raise ValueError(f"{shown(text)} is not of the form NAME or NAME above NUMBER")
-    return address
+    return BusyMetric(address, above)
+
+
+def parse_spare(text: str) -> SpareReplicas:
+    """Parses `2` or `10%`. Raises ValueError."""
+    found = _SPARE.fullmatch(text.strip())
+    if found is None or int(found[1]) > _MOST_SPARE:
+        raise ValueError(f"{shown(text)} is neither a number of replicas such as 1 nor a percentage such as 10%")
+    amount = int(found[1])
+    return SpareReplicas(percent=amount) if found[2] else SpareReplicas(replicas=amount)
 
 
 def _chosen_pods(text: str) -> ChosenPods:
@@ -319,7 +343,7 @@ CONTROLS: Final[dict[str, _Control]] = {
     BUSY_METRIC: _Control("busy_metric", _busy_metric, _LONGEST_BUSY_METRIC),
     ZERO_AFTER: _Control("zero_after", _wait),
     INITIAL_DELAY: _Control("initial_delay", _wait),
-    SPARE: _Control("spare", spare_replicas.parse),
+    SPARE: _Control("spare", parse_spare),
     PODS: _Control("pods", _chosen_pods, selectors.LONGEST),
     BUDGET: _Control("budget", _budget),
     PRIORITY: _Control("budget_priority", _priority),

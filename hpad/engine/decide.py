@@ -13,7 +13,7 @@ from hpad.engine.examine import BELOW_MINIMUM, DISABLED, Clamp, Halt, Proceed, V
 from hpad.engine.propose import Proposal, propose
 from hpad.engine.recommend import Recommendation, apply_fallback, combine, policy_name, recommend
 from hpad.engine.restrain import Restrained, restrain
-from hpad.engine.spare_replicas import WithSpare
+from hpad.engine.spare import WithSpare
 from hpad.engine.stage import BOUNDS, INVALID_METRICS, METRICS, SPARE, Stage
 from hpad.engine.view import View
 

@@ -14,6 +14,7 @@ Source of the idea: kubernetes/kubernetes#139189.
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from hpad.api.hpa import ScaleSpec
@@ -21,9 +22,33 @@ from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, Answer, ObjectSample, PodSample, PodValue
 from hpad.engine.pods import READY, standing
 from hpad.engine.propose import is_ready
-from hpad.engine.spare_replicas import WithSpare
 from hpad.engine.spec import VALUE, CompiledMetric
 from hpad.engine.view import View
+
+
+class WithSpare(
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    kw_only=True,
+    omit_defaults=True,
+    rename={"wanted": "before", "replicas": "after"},
+):
+    """What spare replicas did: the counts before and after them.
+
+    `amount` is as written. `counted` is the present count without its spare replicas, which the metrics decided for.
+    """
+
+    amount: str
+    counted: int
+    wanted: int
+    replicas: int
+
+    @property
+    def clause(self) -> str:
+        """The part of the sentence; "" where none are added."""
+        added = self.replicas - self.wanted
+        return f"{added} spare on top" if added else ""
 
 
 def without(view: View, answers: Sequence[Answer]) -> tuple[View, Sequence[Answer]]:

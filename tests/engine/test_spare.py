@@ -25,8 +25,8 @@ from support.outlook_cases import behaviors, decided
 
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample
 from hpad.engine import spare
+from hpad.engine.controls import SpareReplicas, parse_spare
 from hpad.engine.decide import Decision
-from hpad.engine.spare_replicas import SpareReplicas, parse
 from hpad.engine.view import Gates
 
 SPARES = ("1", "3", "10%", "50%", "100%")
@@ -99,7 +99,7 @@ def _turn(web: Workload, kind: Kind, load: int) -> Decision:
 
 @pytest.mark.parametrize("amount", [*SPARES, "0", "0%", "7%", "1000%", "1000"])
 def test_the_count_without_the_spare_ones_is_the_largest_that_fits(amount: str) -> None:
-    own = parse(amount)
+    own = parse_spare(amount)
     for present in range(1, 200):
         found = own.beneath(present)
         fits = [count for count in range(1, present + 1) if own.on(count) <= present]
@@ -115,7 +115,7 @@ def test_a_percentage_is_rounded_up() -> None:
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("amount", SPARES)
 def test_the_metrics_decide_as_without_spare_replicas(kind: Kind, amount: str) -> None:
-    chance, own = random.Random(20), parse(amount)
+    chance, own = random.Random(20), parse_spare(amount)
     for _ in range(12 * environment.EFFORT):
         present, tolerance = chance.randint(1, 60), chance.choice([0.0, 0.1, 0.4])
         counted = own.beneath(present)
@@ -132,7 +132,7 @@ def test_the_metrics_decide_as_without_spare_replicas(kind: Kind, amount: str) -
 @pytest.mark.parametrize("amount", SPARES)
 @pytest.mark.parametrize("tolerance", [0.0, 0.1, 0.3])
 def test_a_constant_load_comes_to_rest_with_the_spare_ones_on_top(kind: Kind, amount: str, tolerance: float) -> None:
-    chance, own = random.Random(7), parse(amount)
+    chance, own = random.Random(7), parse_spare(amount)
     for _ in range(4 * environment.EFFORT):
         load, high = chance.randint(1, 50 * TARGET), chance.choice([1000, 20])
         web = _world(

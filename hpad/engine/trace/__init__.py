@@ -14,7 +14,7 @@ from hpad.api.metadata import Key
 from hpad.engine.budget import Budgeted
 from hpad.engine.conditions import Event
 from hpad.engine.deletion_costs import Spared
-from hpad.engine.spare_replicas import WithSpare
+from hpad.engine.spare import WithSpare
 from hpad.engine.trace.metric_types import MetricTrace, Step
 from hpad.engine.turn import TimingTrace
 
