@@ -13,6 +13,7 @@ from hpad.kube import client
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.cluster import ApiReads
 from hpad.lab.cluster import Cluster
+from hpad_adapters.redis_servers import clients
 
 collect_ignore = [] if os.environ.get("HPAD_TEST_RABBITMQ") else ["test_rabbitmq_named_broker.py"]
 
@@ -63,6 +64,13 @@ async def context() -> AsyncIterator[Context]:
     """The Context of a source that needs no API server."""
     async with testing.context("source") as context:
         yield context
+
+
+@pytest.fixture
+def patient_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives a node and a sentinel of Redis a minute: a busy machine may stand still for longer than hpad waits."""
+    monkeypatch.setattr(clients, "NODE_SECONDS", 60.0)
+    monkeypatch.setattr(clients, "SENTINEL_SECONDS", 60.0)
 
 
 @pytest.fixture

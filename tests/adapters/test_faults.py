@@ -25,6 +25,7 @@ from hpad.kube.cluster import ApiReads
 from hpad.lab.servers import ports
 from hpad.sources import manager, plugins
 
+pytestmark = pytest.mark.usefixtures("patient_redis")
 ENDED_SECONDS = 60.0
 HELLO = 1024
 CPU_SECONDS = 3.0

@@ -60,7 +60,7 @@ async def test_a_pod_that_fails_has_no_value(pods: Pods, context: Context) -> No
 
 async def test_a_pod_that_hangs_delays_the_answer_by_the_timeout_alone(pods: Pods, context: Context) -> None:
     pods.answers["127.0.0.3"] = None
-    [found] = await source(pods.port, context, request_timeout="3s").answer([by_pod(*MEMBERS)])
+    [found] = await source(pods.port, context, request_timeout="6s").answer([by_pod(*MEMBERS)])
     assert values(found).keys() == {"a", "b"}
 
 

@@ -22,13 +22,8 @@ from hpad.lab.servers import ports
 from hpad_adapters.redis import Redis
 from hpad_adapters.redis_servers import clients
 
+pytestmark = pytest.mark.usefixtures("patient_redis")
 KEYS = ("jobs:a", "jobs:b", "jobs:c", "jobs:{a}:high", "{}jobs", "jobs:ü")
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gives a node a minute: a busy machine may stand still for longer than the adapter waits."""
-    monkeypatch.setattr(clients, "NODE_SECONDS", 60.0)
 
 
 def slot(key: str) -> int:

@@ -20,7 +20,7 @@ from hpad_adapters.redis_servers import clients
 
 PASSWORD, SENTINEL_PASSWORD = "s3cr3t", "s3nt1nel"
 JOBS = testing.external("redis_list_length", "key=jobs")
-pytestmark = [needs_redis, pytest.mark.redis]
+pytestmark = [needs_redis, pytest.mark.redis, pytest.mark.usefixtures("patient_redis")]
 
 
 class Watched:
@@ -51,12 +51,6 @@ class Watched:
             "password": PASSWORD,
             "trusted_hosts": ["127.0.0.1"],
         }
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gives a sentinel a minute: a busy machine may stand still for longer than the adapter waits."""
-    monkeypatch.setattr(clients, "SENTINEL_SECONDS", 60.0)
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from hpad.adapter import Adapter, AdapterError, Answer, or_error
 from hpad_adapters.credentials import Trust, trusted_hosts_error
 from hpad_adapters.kafka import Kafka
 from hpad_adapters.redis import Redis
-from hpad_adapters.redis_servers import clients
 
+pytestmark = pytest.mark.usefixtures("patient_redis")
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 LENGTH = testing.external("redis_list_length", "key=a")
 SECRET = b"s3cr3t"
@@ -34,13 +34,6 @@ async def listening(talk: Talk, tls: Any = None) -> AsyncIterator[int]:
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls) as server:
         yield server.sockets[0].getsockname()[1]
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gives a node and a sentinel a minute: a busy machine may stand still for longer than the adapter waits."""
-    monkeypatch.setattr(clients, "NODE_SECONDS", 60.0)
-    monkeypatch.setattr(clients, "SENTINEL_SECONDS", 60.0)
 
 
 class Victim:

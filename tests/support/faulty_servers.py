@@ -44,7 +44,11 @@ def _options(source: str, at: Server) -> dict[str, Any]:
         "celery over rabbitmq": {"rabbitmq": {"url": at.url(), **_LOGIN, **PATIENT, **tls}},
         "celery over redis": {"redis": {"url": at.url("redis"), **redis}},
         "http-json": {"metrics": {"depth": {"url": at.url(), "path": "depth"}}, **_LOGIN, **tls},
-        "kafka": {"bootstrap_servers": [at.address], **({"tls": True, **tls} if at.ca else {})},
+        "kafka": {
+            "bootstrap_servers": [at.address],
+            "request_timeout": "60s",
+            **({"tls": True, **tls} if at.ca else {}),
+        },
         "keda-external": {"address": at.address, "metrics": {"depth": {}}, **({"tls": True, **tls} if at.ca else {})},
         "nats-jetstream": {"url": at.url(), **tls},
         "postgresql": {
