@@ -168,7 +168,7 @@ async def test_what_the_connection_has_not_sent_is_dropped() -> None:
         config = ClusterConfig(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         client = Client(config, SystemClock())
         with pytest.raises(ApiError, match="before the permission for the write ended"):
-            await client.request("PUT", "/scale", body=LARGE, allowed=lambda: 0.5, timeout=600.0)
+            await client.request("PUT", "/scale", body=LARGE, allowed=lambda: 4.0, timeout=600.0)
         reads.set()
         async with asyncio.timeout(60):
             await closed.wait()

@@ -92,7 +92,7 @@ async def test_an_unexpected_error_of_a_reading_is_logged_without_its_text(clock
     def fails():
         raise KeyError("s3cret")
 
-    identity = Identity(Credentials("old"), fails, every=60)
+    identity = Identity(Credentials("old"), fails, every=60, patience=60)
     await identity.headers(clock)
     clock.skipped += 61
     with structlog.testing.capture_logs() as logged:
@@ -103,13 +103,14 @@ async def test_an_unexpected_error_of_a_reading_is_logged_without_its_text(clock
 
 async def test_tokens_in_files_are_read_every_minute_and_expiring_tokens_a_minute_before(clock):
     tokens = iter(["b", "c", "d"])
-    identity = Identity(Credentials("a"), lambda: Credentials(next(tokens)), every=60)
+    identity = Identity(Credentials("a"), lambda: Credentials(next(tokens)), every=60, patience=60)
     seen = []
     for wait in (0, 30, 31, 5, 56):
         clock.skipped += wait
         seen.append((await identity.headers(clock))["Authorization"])
     assert seen == ["a", "a", "b", "b", "c"]
-    expiring = Identity(Credentials("a", clock.now() + timedelta(minutes=5)), lambda: Credentials("b"))
+    expires = clock.now() + timedelta(minutes=5)
+    expiring = Identity(Credentials("a", expires), lambda: Credentials("b"), patience=60)
     assert (await expiring.headers(clock))["Authorization"] == "a"
     clock.skipped += 235  # less than 240 by some seconds, because real time passes as well
     assert (await expiring.headers(clock))["Authorization"] == "a"

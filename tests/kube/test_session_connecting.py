@@ -172,7 +172,7 @@ def test_a_connection_that_is_being_opened_ends(run, authority, ends):
         server = await asyncio.start_server(accept, "127.0.0.1", 0)
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         client = opened(url, ssl=trusting(authority))
-        opening = asyncio.ensure_future(fails(client, timeout=0.2 if ends == "timing out" else 30.0))
+        opening = asyncio.ensure_future(fails(client, timeout=4.0 if ends == "timing out" else 30.0))
         await accepted.wait()
         if ends == "cancelling":
             opening.cancel()
