@@ -21,9 +21,6 @@ FLAP: Final = timedelta(minutes=5)
 """A rescale within this time after one in the other direction is a flap: the default stabilization window."""
 
 
-_SUMS: Final = ("seconds", "replica_seconds", "at_max", "above_goal", "over", "under", "undecided")
-
-
 class SimulatedRescale(msgspec.Struct, frozen=True):
     """One change of the count. `why` is the decision in one sentence."""
 
@@ -33,7 +30,7 @@ class SimulatedRescale(msgspec.Struct, frozen=True):
     why: str
 
 
-class SimulatedOutcome(msgspec.Struct, frozen=True, kw_only=True):
+class SimulatedOutcome(msgspec.Struct, kw_only=True):
     """The figures of a run.
 
     `at_max` and `above_goal`: with the count at the maximum, and below the wanted count. `over` and `under`:
@@ -92,9 +89,7 @@ class OutcomeTally:
     def __init__(self, flap: timedelta = FLAP) -> None:
         self._flap = flap
         self._rescales: list[SimulatedRescale] = []
-        self._sums = dict.fromkeys(_SUMS, 0.0)
-        self._turns = 0
-        self._range = (0, 0)
+        self._sums = SimulatedOutcome()
         self._last: tuple[datetime, int] | None = None
 
     def add(self, view: View, decision: Decision, after: int, target: int | None) -> None:
@@ -110,11 +105,12 @@ class OutcomeTally:
         self._count(now, before, after, "recorded")
 
     def _count(self, now: datetime, before: int, after: int, why: Decision | str) -> None:
-        self._turns += 1
+        sums = self._sums
+        sums.turns += 1
         if after != before:
             self._rescales.append(SimulatedRescale(now, before, after, str(why)))
-        lowest, highest = (after, after) if self._last is None else self._range
-        self._range = min(lowest, after), max(highest, after)
+        sums.lowest = after if self._last is None else min(sums.lowest, after)
+        sums.highest = max(sums.highest, after)
         self._last = now, after
 
     def _close(self, now: datetime, target: int | None, most: int, spare: int) -> None:
@@ -123,30 +119,22 @@ class OutcomeTally:
             return
         since, count = self._last
         seconds, sums = (now - since).total_seconds(), self._sums
-        sums["seconds"] += seconds
-        sums["replica_seconds"] += seconds * count
+        sums.seconds += seconds
+        sums.replica_seconds += seconds * count
         if count >= most:
-            sums["at_max"] += seconds
+            sums.at_max += seconds
         if target is None:
-            sums["undecided"] += seconds
+            sums.undecided += seconds
         elif target > count:
-            sums["above_goal"] += seconds
-            sums["under"] += seconds * (target - count)
+            sums.above_goal += seconds
+            sums.under += seconds * (target - count)
         else:
-            sums["over"] += seconds * max(0, count - target - spare)
+            sums.over += seconds * max(0, count - target - spare)
 
     def outcome(self) -> SimulatedOutcome:
         """Returns the figures from the first to the last turn."""
-        lowest, highest = self._range
-        return SimulatedOutcome(
-            turns=self._turns,
-            rescales=tuple(self._rescales),
-            flaps=flaps(self._rescales, self._flap),
-            lowest=lowest,
-            highest=highest,
-            judged=True,
-            **self._sums,
-        )
+        found = tuple(self._rescales)
+        return msgspec.structs.replace(self._sums, rescales=found, flaps=flaps(found, self._flap))
 
 
 # The figures of runs as text, the same on a terminal and on a page, and a verdict in one line.
