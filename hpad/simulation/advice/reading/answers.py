@@ -127,8 +127,11 @@ class Answers:
 
     def ranged(self, expression: str, grid: TimeGrid) -> list[FoundSeries]:
         """Returns the series of an expression. Raises QueryError, and HistoryError for too many values in total."""
-        parts = [self._part(expression, part) for part in grid.parts(MOST_POINTS)]
-        return parts[0] if len(parts) == 1 else _joined(parts, [part.points for part in grid.parts(MOST_POINTS)])
+        return self._whole(expression, grid.parts(MOST_POINTS))
+
+    def _whole(self, expression: str, parts: list[TimeGrid]) -> list[FoundSeries]:
+        found = [self._part(expression, part) for part in parts]
+        return found[0] if len(found) == 1 else _joined(found, parts)
 
     def coarse(self, expression: str, grid: TimeGrid, most: int = _COARSE) -> list[FoundSeries]:
         """Returns the series of an expression at a few times of the grid, its last one among them."""
@@ -146,8 +149,7 @@ class Answers:
         except QueryError as error:
             if error.failure is not QueryFailure.TOO_LARGE or grid.points < 2 * _FEWEST:
                 raise
-            halves = grid.parts(-(-grid.points // 2))
-            found = _joined([self._part(expression, half) for half in halves], [half.points for half in halves])
+            found = self._whole(expression, grid.parts(-(-grid.points // 2)))
         else:
             self._count(found)
         if self._folder is not None:
@@ -187,17 +189,17 @@ class Answers:
 LESS: Final = "choose a shorter time, a larger step, or fewer HPAs"
 
 
-def _joined(parts: list[list[FoundSeries]], points: list[int]) -> list[FoundSeries]:
+def _joined(answers: list[list[FoundSeries]], parts: list[TimeGrid]) -> list[FoundSeries]:
     """Returns the series of answers one after another in time; a series that one of them lacks has a gap there."""
     found: dict[frozenset[tuple[str, str]], FoundSeries] = {}
     before = 0
-    for part, count in zip(parts, points, strict=True):
-        for each in part:
+    for answer, part in zip(answers, parts, strict=True):
+        for each in answer:
             labels = frozenset(each.labels.items())
             known = found.get(labels, FoundSeries(each.labels, []))
             gap: list[float | None] = [None] * (before - len(known.values))
             found[labels] = FoundSeries(each.labels, [*known.values, *gap, *each.values])
-        before += count
+        before += part.points
     whole: list[FoundSeries] = []
     for each in found.values():
         gap = [None] * (before - len(each.values))
