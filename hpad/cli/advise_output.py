@@ -10,7 +10,7 @@ from hpad.api.metadata import Key
 from hpad.cli import moments
 from hpad.cli.output import counted
 from hpad.engine.styled import BAD, BLANK, GOOD, QUIET, STRONG, WARN, Line, Span, labelled, line, table
-from hpad.simulation.advice import summary
+from hpad.simulation.advice import summary, words
 from hpad.simulation.advice.assessment import (
     Advice,
     Assessment,
@@ -23,18 +23,6 @@ from hpad.simulation.advice.assessment import (
     Severity,
 )
 from hpad.simulation.advice.summary import FleetAdvice
-from hpad.simulation.advice.words import (
-    days,
-    figures,
-    hours,
-    hours_only,
-    money,
-    often,
-    reason_of,
-    rounded,
-    share,
-    written,
-)
 
 _SEVERITIES: Final = {Severity.ERROR: BAD, Severity.WARNING: WARN, Severity.NOTE: QUIET}
 _TRUST: Final = {Level.GOOD: GOOD, Level.FAIR: WARN, Level.POOR: BAD, Level.UNKNOWN: QUIET}
@@ -95,12 +83,12 @@ def _row(each: Assessment, price: float | None) -> list[Span]:
     if each.findings:
         fault = Span(each.findings[0].fault.value, _SEVERITIES[each.findings[0].severity])
     saved = summary.saved(each)
-    text = "-" if each.advice is None else f"{hours_only(saved)} h" if price is None else money(saved, price)
+    text = f"{words.hours_only(saved)} h" if price is None else words.money(saved, price)
     level = each.trust.level
     return [
         Span(_short_name(each.key), STRONG),
         fault,
-        Span(text, GOOD if saved > 0 else ""),
+        Span("-" if each.advice is None else text, GOOD if saved > 0 else ""),
         Span(level.value, _TRUST[level]),
         Span(each.verdict),
     ]
@@ -158,20 +146,20 @@ def past(facts: Facts, price: float | None) -> Iterator[str]:
         return
     counts = str(facts.lowest) if facts.lowest == facts.highest else f"{facts.lowest} to {facts.highest}"
     many = "replica" if facts.highest == 1 else "replicas"
-    yield f"{counts} {many} in {rounded(facts.seconds)}, {hours(facts.replica_seconds, price)}"
-    yield f"{often(facts.rescales, 'rescale', facts.seconds)}, {counted(facts.flaps, 'flap')}"
+    yield f"{counts} {many} in {words.rounded(facts.seconds)}, {words.hours(facts.replica_seconds, price)}"
+    yield f"{words.often(facts.rescales, 'rescale', facts.seconds)}, {counted(facts.flaps, 'flap')}"
     if facts.at_maximum:
-        longest = f" (longest {rounded(facts.longest_at_maximum)})" if facts.longest_at_maximum else ""
-        yield f"at the maximum {share(facts.at_maximum, facts.seconds)} of the time{longest}"
+        longest = f" (longest {words.rounded(facts.longest_at_maximum)})" if facts.longest_at_maximum else ""
+        yield f"at the maximum {words.share(facts.at_maximum, facts.seconds)} of the time{longest}"
     if facts.at_minimum:
-        yield f"at the minimum {share(facts.at_minimum, facts.seconds)}"
+        yield f"at the minimum {words.share(facts.at_minimum, facts.seconds)}"
     if facts.above_goal is not None:
-        yield f"above goal {share(facts.above_goal, facts.seconds)}"
+        yield f"above goal {words.share(facts.above_goal, facts.seconds)}"
     if facts.idle:
-        yield f"{share(facts.idle, facts.replica_seconds)} of the replica-hours above what the load needed"
+        yield f"{words.share(facts.idle, facts.replica_seconds)} of the replica-hours above what the load needed"
     for reason, seconds in facts.failing.items():
         if seconds:
-            yield f"failing for {rounded(seconds)} ({reason_of(reason)})"
+            yield f"failing for {words.rounded(seconds)} ({words.reason_of(reason)})"
 
 
 def _advice(advice: Advice, verdict: str, price: float | None) -> Iterator[Line]:
@@ -182,20 +170,20 @@ def _advice(advice: Advice, verdict: str, price: float | None) -> Iterator[Line]
         first = index == 0 and advice.text == verdict
         label = f"{'':{_INDENT}}{'Advice:' if first else '':{_WIDTH}}"
         yield line(label, *each, hang=indent + 2)
-    heads, columns = ["", f"first {days(advice.before.seconds)}", "advised"], [advice.before, advice.after]
+    heads, columns = ["", f"first {words.days(advice.before.seconds)}", "advised"], [advice.before, advice.after]
     if advice.is_checked:
-        heads += [f"last {days(advice.checked_before.seconds)}", "advised"]
+        heads += [f"last {words.days(advice.checked_before.seconds)}", "advised"]
         columns += [advice.checked_before, advice.checked_after]
     rows = [
         [Span(name, QUIET), *(Span(write(each)) for each in columns)]
-        for name, write in figures(price)
+        for name, write in words.figures(price)
         if len({write(each) for each in columns}) > 1 or write(columns[0]) not in ("0", "0 %")
     ]
     yield from table([[Span(head, QUIET) for head in heads], *rows], indent)
 
 
 def _change(change: SettingChange) -> list[Span]:
-    before, after = Span(written(change.before), BAD), Span(written(change.after), GOOD)
+    before, after = Span(words.written(change.before), BAD), Span(words.written(change.after), GOOD)
     return [Span(f"{change.path}: "), before, Span(" -> "), after]
 
 

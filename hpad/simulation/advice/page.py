@@ -7,24 +7,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from hpad.engine.words import percent
-from hpad.simulation.advice import page_of_hpa, words
+from hpad.simulation.advice import page_of_hpa, summary, words
 from hpad.simulation.advice.assessment import Assessment, Severity
 from hpad.simulation.advice.page_of_hpa import FINE, anchor, mark, name
-from hpad.simulation.advice.summary import (
-    FleetAdvice,
-    FleetSummary,
-    at_risk,
-    counted_hpas,
-    counts_of,
-    ranked,
-    risk,
-    saved,
-    savings,
-    severity,
-    summed,
-    sums_of,
-    unknown_savings,
-)
+from hpad.simulation.advice.summary import FleetAdvice, FleetSummary
 from hpad.simulation.document import document, escaped, prose
 
 _FILES: Final = ("advice.css", "advice.js", "pointer.js")
@@ -39,8 +25,8 @@ def page(advice: FleetAdvice) -> Iterator[str]:
 
 
 def _body(advice: FleetAdvice) -> Iterator[str]:
-    assessments, price = ranked(advice.assessments), advice.price
-    found = summed(assessments)
+    assessments, price = summary.ranked(advice.assessments), advice.price
+    found = summary.summed(assessments)
     yield from _header(found, advice)
     yield "<main>\n"
     yield from _tiles(found, price)
@@ -73,7 +59,7 @@ def sentence(found: FleetSummary, price: float | None) -> str:
     """Returns the fleet in one sentence."""
     if not found.hpas:
         return "There is no HPA to give advice on."
-    return f"{counts_of(found)}: {'; '.join(sums_of(found, price))}."
+    return f"{summary.counts_of(found)}: {'; '.join(summary.sums_of(found, price))}."
 
 
 def _tiles(found: FleetSummary, price: float | None) -> Iterator[str]:
@@ -90,7 +76,7 @@ def _tiles(found: FleetSummary, price: float | None) -> Iterator[str]:
     share = words.share(found.saved, found.replica_seconds)
     number, below = words.hours_only(found.saved), f"{share} of all{_for(found.saved, price)}"
     if found.hpas and not found.judged:
-        number, below = "?", f"not known: {unknown_savings(found)}"
+        number, below = "?", f"not known: {summary.unknown_savings(found)}"
     yield _tile(number, "replica-hours could be saved", below, "fine" if found.saved else "")
     if found.added:
         share = words.share(found.added, found.replica_seconds)
@@ -113,24 +99,24 @@ def _for(replica_seconds: float, price: float | None) -> str:
 
 
 def _lists(assessments: Sequence[Assessment], price: float | None) -> Iterator[str]:
-    risks, gains = at_risk(assessments), savings(assessments)
+    risks, gains = summary.at_risk(assessments), summary.savings(assessments)
     if not risks and not gains:
         return
     yield '<div class="pair">'
     if risks:
-        most = risk(risks[0]) or 1.0
-        items = [_item(each, "error", percent(risk(each)), risk(each) / most) for each in risks]
+        most = summary.risk(risks[0]) or 1.0
+        items = [_item(each, "error", percent(summary.risk(each)), summary.risk(each) / most) for each in risks]
         yield _list("At risk", "HPAs with an error; share of the time above goal or without metrics", items)
     if gains:
-        most = saved(gains[0])
-        items = [_item(each, "fine", _saved(each, price), saved(each) / most) for each in gains]
+        most = summary.saved(gains[0])
+        items = [_item(each, "fine", _saved(each, price), summary.saved(each) / most) for each in gains]
         yield _list("Could be saved", "replica-hours" if price is None else "replica-hours and money", items)
     yield "</div>\n"
 
 
 def _saved(each: Assessment, price: float | None) -> str:
-    hours = f"{words.hours_only(saved(each))} h"
-    return hours if price is None else f'<span class="soft">{hours}</span> {words.money(saved(each), price)}'
+    hours = f"{words.hours_only(summary.saved(each))} h"
+    return hours if price is None else f'<span class="soft">{hours}</span> {words.money(summary.saved(each), price)}'
 
 
 def _list(title: str, unit: str, items: Sequence[str]) -> str:
@@ -149,7 +135,7 @@ def _item(each: Assessment, kind: str, number: str, part: float) -> str:
 def _skipped(skipped: Mapping[str, str]) -> Iterator[str]:
     if not skipped:
         return
-    yield f'<section class="card"><h2>Not assessed <small>{counted_hpas(len(skipped))}</small></h2>'
+    yield f'<section class="card"><h2>Not assessed <small>{summary.counted_hpas(len(skipped))}</small></h2>'
     yield '<dl class="skipped">'
     yield "".join(f"<div><dt>{escaped(key)}</dt><dd>{escaped(reason)}</dd></div>" for key, reason in skipped.items())
     yield "</dl></section>\n"
@@ -179,7 +165,7 @@ def _table(assessments: Sequence[Assessment], price: float | None) -> Iterator[s
 
 
 def _row(each: Assessment, price: float | None) -> str:
-    kind = severity(each)
+    kind = summary.severity(each)
     faults = " ".join(found.fault for found in each.findings)
     badges = " ".join(f'<span class="badge {found.severity}">{found.fault}</span>' for found in each.findings)
     cells = (
@@ -189,7 +175,7 @@ def _row(each: Assessment, price: float | None) -> str:
         f'<td role="cell">{each.trust.level}</td>',
         f'<td role="cell"><p>{prose(each.verdict)}</p></td>',
     )
-    data = f'data-faults="{faults}" data-saved="{saved(each):.0f}"{" data-advice" if each.advice else ""}'
+    data = f'data-faults="{faults}" data-saved="{summary.saved(each):.0f}"{" data-advice" if each.advice else ""}'
     head = f'<th role="rowheader" scope="row">{link(each)}</th>'
     return f'<tr role="row" class="{kind or FINE}" {data}>{head}{"".join(cells)}</tr>\n'
 
@@ -203,7 +189,7 @@ def _severity(kind: Severity | None) -> str:
 def _saving(each: Assessment, price: float | None) -> str:
     if each.advice is None:
         return ""
-    amount = saved(each)
+    amount = summary.saved(each)
     text = f"{words.hours_only(amount)} h" if price is None else words.money(amount, price)
     share = percent(each.advice.saved)
     return f'<b{" class=good" if amount > 0 else ""}>{text}</b> <span class="soft">{share}</span>'
@@ -212,7 +198,7 @@ def _saving(each: Assessment, price: float | None) -> str:
 def _filter(assessments: Sequence[Assessment]) -> str:
     """Returns the filter; it is hidden until the script runs."""
     faults = Counter(found.fault for each in assessments for found in each.findings)
-    severities = Counter(severity(each) for each in assessments)
+    severities = Counter(summary.severity(each) for each in assessments)
     kinds = [(each.value, f"{each} ({severities[each]})") for each in Severity if severities[each]]
     kinds += [(FINE, f"no fault ({severities[None]})")] if severities[None] else []
     advised = sum(each.advice is not None for each in assessments)
