@@ -17,19 +17,8 @@ from hpad.api.text import near
 from hpad.cli import program
 
 COMMANDS: Final = (
-    *("run", "demo", "cluster", "explain", "replay", "redact", "simulate", "backtest", "advise"),
-    *(
-        "shadow-report",
-        "check",
-        "convert",
-        "sources",
-        "adapters",
-        "notify",
-        "doctor",
-        "config",
-        "completion",
-        "version",
-    ),
+    *("run", "demo", "cluster", "explain", "replay", "redact", "simulate", "backtest", "advise", "shadow-report"),
+    *("check", "convert", "sources", "adapters", "notify", "doctor", "config", "completion", "version"),
 )
 _DESCRIPTION: Final = """\
 Scales Kubernetes workloads as the HorizontalPodAutoscaler controller does, with metrics from the Kubernetes metrics

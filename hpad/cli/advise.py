@@ -11,16 +11,7 @@ from typing import Final
 from hpad.api import numbers
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
-from hpad.cli import (
-    advise_check,
-    advise_hpas,
-    advise_output,
-    advise_past,
-    advise_patches,
-    manifest,
-    moments,
-    output,
-)
+from hpad.cli import advise_check, advise_hpas, advise_output, advise_past, advise_patches, manifest, moments, output
 from hpad.cli.advise_past import LookedAt, PastSource, ReadingProgress
 from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
