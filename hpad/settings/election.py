@@ -1,6 +1,7 @@
 """The settings of leader election, and the rules between them."""
 
 from datetime import timedelta
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -15,6 +16,7 @@ JITTER = 1.2
 _SECOND = timedelta(seconds=1)
 _MAX_LEASE_DURATION = timedelta(seconds=2**31 - 1)
 _MIN_RETRY_PERIOD = timedelta(milliseconds=10)
+_setting = partial(Setting, group=Group.ELECTION)
 
 
 class Election(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,58 +29,52 @@ class Election(msgspec.Struct, frozen=True, kw_only=True):
 
     enabled: Annotated[
         bool,
-        Setting(
+        _setting(
             parsers.flag,
             "of several replicas that could act on the same HPAs, only the leader works (on by default in "
             "kube-controller-manager)",
             name="leader_elect",
-            group=Group.ELECTION,
             common=True,
         ),
     ] = False
     lease_duration: Annotated[
         timedelta,
-        Setting(
+        _setting(
             parsers.positive_duration,
             "time without a renewal after which another replica takes over",
             name="leader_elect_lease_duration",
-            group=Group.ELECTION,
         ),
     ] = timedelta(seconds=15)
     renew_deadline: Annotated[
         timedelta,
-        Setting(
+        _setting(
             parsers.positive_duration,
             "time without a renewal after which the leader stops working",
             name="leader_elect_renew_deadline",
-            group=Group.ELECTION,
         ),
     ] = timedelta(seconds=10)
     retry_period: Annotated[
         timedelta,
-        Setting(
+        _setting(
             parsers.positive_duration,
             "time between renewals of the Lease, or between attempts to acquire it",
             name="leader_elect_retry_period",
-            group=Group.ELECTION,
         ),
     ] = timedelta(seconds=2)
     name: Annotated[
         str,
-        Setting(
+        _setting(
             parsers.object_name,
             "name of the Lease; hpads with different namespaces need different ones",
             name="leader_elect_resource_name",
-            group=Group.ELECTION,
         ),
     ] = "hpad"
     namespace: Annotated[
         str,
-        Setting(
+        _setting(
             parsers.namespace,
             "namespace of the Lease",
             name="leader_elect_resource_namespace",
-            group=Group.ELECTION,
         ),
     ] = "kube-system"
 

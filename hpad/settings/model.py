@@ -6,6 +6,7 @@ of it. rows.py says what a row holds.
 
 import operator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,8 @@ YIELD = "yield"
 COMPETING = (YIELD, "write")
 HPAS, AUTOSCALERS, BOTH = "hpas", "autoscalers", "both"
 BUILT_IN_SOURCES = ("metrics-server", "custom-metrics", "external-metrics")
+_serving = partial(Setting, group=Group.SERVING)
+_decision = partial(Setting, group=Group.DECISIONS)
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,39 +48,35 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
     certificate: Annotated[
         Path | None,
-        Setting(
+        _serving(
             parsers.path,
             "serve TLS with this certificate (PEM), reloaded when it changes",
             name="tls_cert_file",
-            group=Group.SERVING,
         ),
     ] = None
     private_key: Annotated[
         Path | None,
-        Setting(
+        _serving(
             parsers.path,
             "private key of tls_cert_file (PEM)",
             name="tls_private_key_file",
-            group=Group.SERVING,
         ),
     ] = None
     token_file: Annotated[
         Path | None,
-        Setting(
+        _serving(
             parsers.path,
             "admit clients with one of the bearer tokens in this file, one per line",
             name="listen_token_file",
-            group=Group.SERVING,
         ),
     ] = None
     review: Annotated[
         bool,
-        Setting(
+        _serving(
             parsers.flag,
             "admit clients whose bearer token the cluster allows to `get` the path (a non-resource URL; `/` for the "
             "JSON API, too); needs the ClusterRole system:auth-delegator (config/rbac/review)",
             name="listen_review",
-            group=Group.SERVING,
         ),
     ] = False
 
@@ -102,40 +101,35 @@ def serving_problems(serving: Serving, host: str) -> list[Problem]:
 
 
 _TUNABLES = {
-    "tolerance": Setting(
+    "tolerance": _decision(
         parsers.fraction,
         "no scaling while a metric is within this fraction (0.1 is ten percent) of its target",
-        group=Group.DECISIONS,
         kubernetes="--horizontal-pod-autoscaler-tolerance",
         reloadable=True,
     ),
-    "downscale_stabilization": Setting(
+    "downscale_stabilization": _decision(
         parsers.duration,
         "scale-down window of HPAs whose spec.behavior sets none",
-        group=Group.DECISIONS,
         kubernetes="--horizontal-pod-autoscaler-downscale-stabilization",
         reloadable=True,
     ),
-    "cpu_initialization_period": Setting(
+    "cpu_initialization_period": _decision(
         parsers.duration,
         "how long after a pod's start its CPU counts only while it is ready",
-        group=Group.DECISIONS,
         kubernetes="--horizontal-pod-autoscaler-cpu-initialization-period",
         reloadable=True,
     ),
-    "initial_readiness_delay": Setting(
+    "initial_readiness_delay": _decision(
         parsers.duration,
         "how long after a pod's start its readiness changes count as its first",
-        group=Group.DECISIONS,
         kubernetes="--horizontal-pod-autoscaler-initial-readiness-delay",
         reloadable=True,
     ),
-    "gates": Setting(
+    "gates": _decision(
         parsers.gates,
         "feature gates by name, as with kube-controller-manager, such as HPAScaleToZero (on by default if the API "
         "server is Kubernetes 1.37 or later; without it minReplicas 0 counts as 1)",
         name="feature_gates",
-        group=Group.DECISIONS,
         reloadable=True,
         join=operator.or_,
     ),
@@ -207,10 +201,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = YIELD
     sync_period: Annotated[
         timedelta,
-        Setting(
+        _decision(
             parsers.period,
             "reconcile every HPA once per period, at least 100ms",
-            group=Group.DECISIONS,
             kubernetes="--horizontal-pod-autoscaler-sync-period",
             common=True,
             reloadable=True,
@@ -218,10 +211,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = timedelta(seconds=15)
     workers: Annotated[
         int,
-        Setting(
+        _decision(
             parsers.count,
             "concurrent reconciles, not counting those that wait for metrics",
-            group=Group.DECISIONS,
             kubernetes="--concurrent-horizontal-pod-autoscaler-syncs",
             reloadable=True,
         ),
