@@ -81,14 +81,7 @@ class Folder:
     `generation` counts changes since the start.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        clock: Clock,
-        *,
-        scale_to_zero: bool = False,
-        poll_seconds: float = 2.0,
-    ) -> None:
+    def __init__(self, path: Path, clock: Clock, *, scale_to_zero: bool = False, poll_seconds: float = 2.0) -> None:
         self.path = path
         self.synced = asyncio.Event()
         self.errors: Mapping[str, tuple[Problem, ...]] = {}
