@@ -72,7 +72,7 @@ class StatusReader:
         current, desired = ({key: self._written(each) for key, each in found.items()} for found in (current, desired))
         failing = self._failing(hpas, current, minimum)
         columns = (current, desired, minimum, maximum)
-        return {key: HpaStatus(failing[key], *(each.get(key, gaps) for each in columns)) for key in keys}
+        return {key: HpaStatus(failing.get(key, {}), *(each.get(key, gaps) for each in columns)) for key in keys}
 
     def _written(self, column: list[float | None]) -> list[float | None]:
         """Returns the counts of an HPA without the zeros that stand there until its first status is written."""
@@ -103,17 +103,17 @@ class StatusReader:
     def _failing(
         self, hpas: Sequence[HorizontalPodAutoscaler], current: Mapping[Key, Column], minimum: Mapping[Key, Column]
     ) -> dict[Key, dict[str, Column]]:
+        """Returns the columns of HpaPast.failing for each HPA that has counts."""
         if not self._with_conditions:
-            return {hpa.key: {} for hpa in hpas}
+            return {}
         # Only what is not well is read: most HPAs have nothing of it.
         more = f',condition=~"{"|".join(_CONDITIONS)}",status!="true"'
         rows = self.rows("conditions", [hpa.key for hpa in hpas], more, " == 1")
-        known = {hpa.key: hpa for hpa in hpas if hpa.key in current}
-        found = {
+        return {
             key: _failing(hpa, rows.get(key, ()), current[key], minimum.get(key), self._grid)
-            for key, hpa in known.items()
+            for hpa in hpas
+            if (key := hpa.key) in current
         }
-        return {hpa.key: found.get(hpa.key, {}) for hpa in hpas}
 
 
 def _check_one_cluster(key: Key, rows: Sequence[FoundSeries]) -> None:
@@ -128,7 +128,7 @@ def _check_one_cluster(key: Key, rows: Sequence[FoundSeries]) -> None:
 def _failing(
     hpa: HorizontalPodAutoscaler, rows: Iterable[FoundSeries], replicas: Column, minimum: Column | None, grid: TimeGrid
 ) -> dict[str, Column]:
-    """Returns the columns of HpaPast.failing."""
+    """Returns the columns of one HPA."""
     found: dict[str, Column] = {SCALING_ACTIVE: pointwise(lambda count: 0.0, replicas)}
     known: dict[tuple[str, str], list[FoundSeries]] = {}
     for row in rows:

@@ -46,6 +46,10 @@ class _Metric(NamedTuple):
     metric: CompiledMetric
     values: MetricValues
 
+    @property
+    def is_of_resource(self) -> bool:
+        return self.metric.type in (RESOURCE, CONTAINER_RESOURCE)
+
 
 class MetricReader:
     """Reads the metrics of a few HPAs. `own` has the PromQL of metrics by HPA and address."""
@@ -69,38 +73,24 @@ class MetricReader:
     ) -> dict[Key, MetricValues]:
         """Returns the metrics of each HPA; `replicas` are the counts. A metric that fails says so."""
         found = {hpa.key: MetricValues() for hpa in hpas}
-        self._see(hpas, found, replicas, status)
-        left = []
-        for hpa in hpas:
-            for address, metric in metrics_of(hpa).items():
-                each = _Metric(hpa, address, metric, found[hpa.key])
-                try:
-                    self._read(each)
-                except QueryError as error:
-                    self._fail(each, str(error))
-                if address not in each.values.columns and address not in each.values.queues:
-                    left.append(each)
-        own = [each for each in left if each.hpa.key.kind]
+        every = [
+            _Metric(hpa, address, metric, found[hpa.key]) for hpa in hpas for address, metric in metrics_of(hpa).items()
+        ]
+        self._see([each for each in every if each.is_of_resource and not each.hpa.key.kind], replicas, status)
+        for each in every:
+            try:
+                self._read(each)
+            except QueryError as error:
+                self._fail(each, str(error))
+        left = [each for each in every if each.address not in (*each.values.columns, *each.values.queues)]
         if self._of_hpad is not None:
-            self._from_hpad(own, replicas, self._of_hpad)
+            self._from_hpad([each for each in left if each.hpa.key.kind], replicas, self._of_hpad)
         if others := [each for each in left if not each.hpa.key.kind]:
             self._from_status(others, replicas, status)
         return found
 
-    def _see(
-        self,
-        hpas: Sequence[HorizontalPodAutoscaler],
-        found: Mapping[Key, MetricValues],
-        replicas: Mapping[Key, Column],
-        status: StatusReader,
-    ) -> None:
+    def _see(self, of_pods: Sequence[_Metric], replicas: Mapping[Key, Column], status: StatusReader) -> None:
         """Reads from the status what HPAs decided on: a rate of cAdvisor is a mean of minutes, and late."""
-        of_pods = [
-            _Metric(hpa, address, metric, found[hpa.key])
-            for hpa in hpas
-            for address, metric in metrics_of(hpa).items()
-            if metric.type in (RESOURCE, CONTAINER_RESOURCE) and not hpa.key.kind
-        ]
         try:
             rows = status.rows("values", [each.hpa.key for each in of_pods]) if of_pods else {}
         except QueryError:
@@ -118,7 +108,7 @@ class MetricReader:
             self._read_queue(each, queue)
         elif own is not None:
             self._read_own(each, own)
-        elif each.metric.type in (RESOURCE, CONTAINER_RESOURCE) and each.metric.name in _RESOURCES:
+        elif each.is_of_resource and each.metric.name in _RESOURCES:
             self._read_resource(each)
 
     def _read_queue(self, each: _Metric, queue: QueueExpressions) -> None:
