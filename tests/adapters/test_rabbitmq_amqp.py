@@ -124,12 +124,14 @@ async def test_each_refusal_has_its_own_error(broker, source):
     [wrong] = await source(password="hunter2").answer(ready("q"))
     [vhost] = await source(vhost="gone").answer(ready("q"))
     [refused] = await source(url=dead).answer(ready("q"))
-    [pattern] = await source(patterns={"all": ".*"}).answer([testing.external("it", "queue_regex=all,mode=ready")])
+    listing = [testing.external("it", "queue_regex=all,mode=ready"), *ready(await broker.declare())]
+    [pattern, named] = await source(patterns={"all": ".*"}).answer(listing)
     assert "refused the user: wrong user name or password" in wrong.message
     assert "hunter2" not in wrong.message
     assert 'vhost "gone"' in vhost.message
     assert refused.message.startswith(f"rabbitmq at {dead} cannot be used over AMQP: it refused the connection")
     assert "AMQP cannot list queues" in pattern.message
+    assert named.values == (0,)
 
 
 async def test_a_refused_token_is_not_used_again(source, stub):

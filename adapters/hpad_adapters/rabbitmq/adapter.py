@@ -26,11 +26,11 @@ from hpad_adapters.rabbitmq.queries import (
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue, Unconsumed
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.stream_lag import NO_MEMBERS, StreamLags
-from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, TooManyQueuesError, ValueReader, Values
+from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, ValueReader, Values
 from hpad_adapters.selection import attempt
 
-_Place = tuple[str, bool, bool, bool]
-"""A vhost, and what is needed of a Lookup: counts alone cost the broker less."""
+_Place = tuple[str, re.Pattern[str] | None, bool, bool, bool]
+"""A vhost, and what else is needed of a Lookup but names: counts alone cost the broker less."""
 _Found = dict[str, list[RabbitmqQueue]] | AdapterError
 
 
@@ -90,15 +90,15 @@ class RabbitMQ:
     async def _values_of_queues(self, plans: Sequence[Plan]) -> list[Answer]:
         lookups = self._lookups(plan for plan in plans if isinstance(plan, QueueQuery))
         read = await asyncio.gather(*(self._read(vhost, each) for (vhost, *_), each in lookups.items()))
-        vhosts = dict(zip(lookups, read, strict=True))
-        return [plan if isinstance(plan, AdapterError) else self._answer(plan, vhosts) for plan in plans]
+        found = dict(zip(lookups, read, strict=True))
+        return [plan if isinstance(plan, AdapterError) else self._answer(plan, found) for plan in plans]
 
     def group(self, query: Query) -> Hashable:
-        """Returns the vhosts of a query, whose queues or streams are read together; None for an invalid query."""
+        """Returns the vhosts and the pattern of a query, which are read together; None for an invalid query."""
         plan = attempt(self._plan, query)
         if isinstance(plan, StreamQuery):
             return "stream", plan.vhost
-        return None if isinstance(plan, AdapterError) else (plan.vhosts, *self._needs(plan))
+        return None if isinstance(plan, AdapterError) else tuple(self._places(plan))
 
     async def explain(self, query: Query) -> str:
         """Returns what is read, and from where; raises AdapterError."""
@@ -128,13 +128,8 @@ class RabbitMQ:
             return stream_query(query, self._settings)
         return queue_query(query, self._settings)
 
-    async def _read(self, vhost: str, lookup: Lookup) -> dict[re.Pattern[str] | None, _Found]:
-        """Returns the queues by name, for each pattern and for the names (under None)."""
-        together = await or_error(self._found(vhost, lookup))
-        # One request for all parts costs least; if those are too many queues, a part alone may still be readable.
-        if isinstance(together, TooManyQueuesError) and len(lookup.parts) > 1:
-            return {part: await or_error(self._found(vhost, each)) for part, each in lookup.parts.items()}
-        return dict.fromkeys(lookup.parts, together)
+    async def _read(self, vhost: str, lookup: Lookup) -> _Found:
+        return await or_error(self._found(vhost, lookup))
 
     async def _found(self, vhost: str, lookup: Lookup) -> dict[str, list[RabbitmqQueue]]:
         """Returns the queues by name: one each, or several where "*" stands for several vhosts."""
@@ -143,11 +138,11 @@ class RabbitMQ:
             found.setdefault(queue.name, []).append(queue)
         return found
 
-    def _answer(self, plan: QueueQuery, vhosts: Mapping[_Place, Mapping[re.Pattern[str] | None, _Found]]) -> Answer:
+    def _answer(self, plan: QueueQuery, read: Mapping[_Place, _Found]) -> Answer:
         queues: list[RabbitmqQueue] = []
         absent: list[str] = []
-        for vhost in plan.vhosts:
-            found = vhosts[vhost, *self._needs(plan)][plan.pattern]
+        for place in self._places(plan):
+            found = read[place]
             if isinstance(found, AdapterError):
                 return found
             if plan.pattern is None:
@@ -161,23 +156,18 @@ class RabbitMQ:
             return error
         return ExternalSample(values, self._clock.now(), self._unconsumed.note(queues))
 
-    def _needs(self, plan: QueueQuery) -> tuple[bool, bool, bool]:
-        """Returns what is needed of a Lookup; for the management API, what is extended costs nothing more."""
-        return plan.statistics, plan.samples, plan.extended and bool(self._settings.plugin_nodes)
+    def _places(self, plan: QueueQuery) -> list[_Place]:
+        """Returns where the queues are read; for the management API, what is extended costs nothing more."""
+        extended = plan.extended and bool(self._settings.plugin_nodes)
+        return [(vhost, plan.pattern, plan.statistics, plan.samples, extended) for vhost in plan.vhosts]
 
     def _lookups(self, plans: Iterable[QueueQuery]) -> dict[_Place, Lookup]:
-        """Returns the queues that the queries of a batch need, by vhost."""
-        found: dict[_Place, tuple[set[str], set[re.Pattern[str]]]] = {}
+        """Returns the queues that the queries of a batch need: in each vhost the named ones, and those of a pattern."""
+        found: dict[_Place, set[str]] = {}
         for plan in plans:
-            for vhost in plan.vhosts:
-                names, patterns = found.setdefault((vhost, *self._needs(plan)), (set(), set()))
-                names.update(plan.queues)
-                if plan.pattern is not None:
-                    patterns.add(plan.pattern)
-        return {
-            place: Lookup(frozenset(names), frozenset(patterns), *place[1:])
-            for place, (names, patterns) in found.items()
-        }
+            for place in self._places(plan):
+                found.setdefault(place, set()).update(plan.queues)
+        return {place: Lookup(frozenset(names), *place[1:]) for place, names in found.items()}
 
     def _place(self, plan: QueueQuery) -> str:
         if ANY_VHOST in plan.vhosts:

@@ -116,13 +116,10 @@ def name_filter(lookup: Lookup) -> Mapping[str, str]:
     The broker ignores case, matches a part of a name in bytes, and has another dialect of expressions. So it gets only
     names, or the literal prefix of a pattern, and its list is filtered again here.
     """
-    if not lookup.patterns:
+    if lookup.pattern is None:
         return _by_name(_AROUND.format("|".join(sorted(map(re.escape, filter(possible, lookup.names))))))
-    if not lookup.names and len(lookup.patterns) == 1:
-        [pattern] = lookup.patterns
-        prefix = _prefix(pattern.pattern)
-        return _by_name(f"^{prefix}") if prefix else {}
-    return {}
+    prefix = _prefix(lookup.pattern.pattern)
+    return _by_name(f"^{prefix}") if prefix else {}
 
 
 def chunks(names: Iterable[str]) -> list[frozenset[str]]:

@@ -27,7 +27,7 @@ from hpad_adapters.rabbitmq.metric import ANY_VHOST
 from hpad_adapters.rabbitmq.plugin import NodeAnswer, NodeMetrics, Plugin, complete
 from hpad_adapters.rabbitmq.queues import QUORUM, STREAM, RabbitmqQueue
 from hpad_adapters.rabbitmq.settings import Settings
-from hpad_adapters.rabbitmq.values import Lookup, TooManyQueuesError
+from hpad_adapters.rabbitmq.values import Lookup
 
 GONE_SECONDS = 30.0
 """The time for which a queue that is no longer counted may be a quorum queue without a leader that has counted."""
@@ -74,18 +74,18 @@ class PluginQueues:
         """Returns the queues that exist. Raises AdapterError."""
         answers = await self._answers(vhost, lookup)
         nodes = [each for each in answers if isinstance(each, NodeMetrics)]
-        if not nodes or lookup.statistics or lookup.samples:
+        if not nodes or lookup.statistics:
             nodes = complete(answers)
         found = await asyncio.to_thread(self._counted, nodes, lookup)
         absent = lookup.names - {name for _, name in found}
         try:
-            if lookup.statistics or lookup.samples or lookup.patterns or absent:
+            if lookup.statistics or lookup.pattern is not None or absent:
                 await self._require_all(complete(answers))
-            if lookup.patterns or absent:
+            if lookup.pattern is not None or absent:
                 _require_read(nodes)
             found |= await self._uncounted(vhost, lookup, found)
         except AdapterError as error:
-            if lookup.statistics or lookup.samples or lookup.patterns or not found:
+            if lookup.statistics or lookup.pattern is not None or not found:
                 raise
             # The queues that were found are whole; only the others may be on a node that was not read.
             found |= {(vhost, name): RabbitmqQueue(name, vhost, fault=error.message) for name in absent}
@@ -118,7 +118,7 @@ class PluginQueues:
         """Returns the answers of all nodes; asks for channels only where a node's version does not count by queue."""
         base = _EXTENDED if lookup.extended else _COUNTS
         of = "" if vhost == ANY_VHOST else vhost
-        if not (lookup.statistics or lookup.samples):
+        if not lookup.statistics:
             return await self.plugin.nodes(base, of)
         answers = await self.plugin.nodes((*base, *BY_QUEUE, *(BY_CHANNEL if self._by_channel else ())), of)
         needed = any(isinstance(each, NodeMetrics) and not counts_by_queue(each) for each in answers)
@@ -147,7 +147,7 @@ class PluginQueues:
             for place, queue in _queues_of(node, lookup).items():
                 found[place] = queue if place not in found else _counted_twice(queue)
         if len(found) > self._max_queues:
-            raise TooManyQueuesError(
+            raise AdapterError(
                 f"{self} has more than {self._max_queues} queues to read (max_queues): a part of them would be a "
                 "wrong number"
             )
@@ -163,14 +163,15 @@ class PluginQueues:
             self._listed.clear()
         self._seen |= dict.fromkeys(found, now)
         absent = lookup.names - {name for _, name in found}
-        new = {(vhost, pattern) for pattern in lookup.patterns} - self._listed
+        new = lookup.pattern is not None and (vhost, lookup.pattern) not in self._listed
         if not absent and not new and not any(self._gone(place, vhost, lookup, now) for place in self._seen):
             return {}
         members = await self.plugin.scrape(_MEMBERS, "" if vhost == ANY_VHOST else vhost)
         terms = [sample.labels for node in members for series in _MEMBER for sample in node.of(series)]
         there = {_place(labels) for labels in terms if "queue" in labels}
         missing = [place for place in there if place not in found and lookup.matches(place[1])]
-        self._listed |= new
+        if lookup.pattern is not None:
+            self._listed.add((vhost, lookup.pattern))
         self._seen |= dict.fromkeys(missing, now)
         return {place: RabbitmqQueue(place[1], place[0], QUORUM) for place in missing}
 
@@ -182,7 +183,7 @@ class PluginQueues:
     async def _with_rates(
         self, nodes: Sequence[NodeMetrics], lookup: Lookup, found: Mapping[Place, RabbitmqQueue]
     ) -> list[RabbitmqQueue]:
-        if not (lookup.statistics or lookup.samples):
+        if not lookup.statistics:
             return list(found.values())
         samples = lookup.samples or self._all_samples
         return await asyncio.to_thread(self._remembered, nodes, found, samples)
@@ -291,12 +292,12 @@ class Auto:
 
     async def read(self, vhost: str, lookup: Lookup) -> list[RabbitmqQueue]:
         """Returns the queues that exist; raises AdapterError."""
-        if not (lookup.statistics or lookup.samples) or await self.keeps_statistics(vhost):
+        if not lookup.statistics or await self.keeps_statistics(vhost):
             try:
                 return await self._management.read(vhost, lookup)
             except NoStatisticsError:  # they have just been turned off
                 self._known_at = None
-        queues = await self._management.read(vhost, Lookup(lookup.names, lookup.patterns))
+        queues = await self._management.read(vhost, Lookup(lookup.names, lookup.pattern))
         known = await self._plugin.statistics(vhost, lookup, await self._running(vhost))
         return [_completed(queue, known.get((queue.vhost, queue.name))) for queue in queues]
 

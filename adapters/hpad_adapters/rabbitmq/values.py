@@ -7,7 +7,7 @@ such number, the error blames the query ("spec"), so that the source does not co
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -34,34 +34,21 @@ from hpad_adapters.rabbitmq.settings import Settings
 
 
 class Lookup(msgspec.Struct, frozen=True):
-    """The queues of one vhost that a batch needs: by their names, and by patterns that match whole names.
+    """Queues of one vhost: those of the names, or all whose whole name matches the pattern.
 
     `statistics`: with rates; `samples`: with the samples of rates and lengths as well, and with counts as of now;
     `extended`: with the capacity of consumers and the oldest message, for readers that ask for these apart.
     """
 
     names: frozenset[str] = frozenset()
-    patterns: frozenset[re.Pattern[str]] = frozenset()
+    pattern: re.Pattern[str] | None = None
     statistics: bool = False
     samples: bool = False
     extended: bool = False
 
-    @property
-    def parts(self) -> "dict[re.Pattern[str] | None, Lookup]":
-        """The names (under None) and each pattern as separate lookups."""
-        found: dict[re.Pattern[str] | None, Lookup] = {each: self._part(patterns={each}) for each in self.patterns}
-        return {None: self._part(names=self.names), **found} if self.names else found
-
-    def _part(self, names: Iterable[str] = (), patterns: Iterable[re.Pattern[str]] = ()) -> "Lookup":
-        return msgspec.structs.replace(self, names=frozenset(names), patterns=frozenset(patterns))
-
     def matches(self, name: str) -> bool:
-        """Returns whether the batch needs a queue of this name."""
-        return name in self.names or any(pattern.fullmatch(name) for pattern in self.patterns)
-
-
-class TooManyQueuesError(AdapterError):
-    """The lookup covers more than `max_queues` queues; a part of it may cover fewer."""
+        """Returns whether a queue of this name is one of them."""
+        return name in self.names if self.pattern is None else self.pattern.fullmatch(name) is not None
 
 
 class ValueReader(Protocol):
