@@ -36,7 +36,7 @@ MOST, FEWEST = 6, 2
 PERIOD, TIMEOUT = 10.0, "1200ms"
 """A scale-down waits for what its pods do for at most 15 % of the period."""
 LONG = "HPAD_TEST_CELERY_LONG" in os.environ
-PER_SECOND, SHORTEST, LONGEST = (0.025, 30.0, 180.0) if LONG else (1.2, 0.3, 4.0)
+PER_SECOND, SHORTEST, LONGEST = (0.015, 30.0, 180.0) if LONG else (1.2, 0.3, 4.0)
 COMPARISONS, PAUSE = (8, 5.0) if LONG else (1, 0.0)
 """Before each scale-down, and the seconds after each of them."""
 HELD = 300.0 if LONG else 25.0
