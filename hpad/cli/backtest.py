@@ -143,9 +143,7 @@ def _cases(args: argparse.Namespace, settings: Settings) -> list[_Case]:
         return [*cases, _Case(args.other, other)]
     if not args.changes:
         return cases
-    zero = settings.tunables.gates.HPAScaleToZero
-    changed = manifest.changed(first, args.changes, scale_to_zero=zero)
-    return [*cases, _Case(" ".join(args.changes), changed)]
+    return [*cases, _Case(" ".join(args.changes), manifest.changed(first, args.changes, settings))]
 
 
 def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Case]) -> BacktestReport:
@@ -209,7 +207,7 @@ def _past(args: argparse.Namespace) -> PastLoad:
 
 
 def _history(args: argparse.Namespace) -> LoadHistory:
-    begin, end = moments.between(args, SystemClock().now())
+    begin, end = moments.between(args)
     if args.csv is not None:
         return history.read_csv(args.csv).between(begin, end)
     from hpad.simulation import prometheus  # imported late: it loads requests
@@ -248,7 +246,7 @@ def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> tuple[l
     known = history.named(cases[0].hpa)
     for unknown in {*args.shared} - {*known}:
         raise WrongUse(f"--shared {shown(unknown)}: the HPA has no such metric; it has {', '.join(known)}")
-    begin, end = moments.between(args, SystemClock().now())
+    begin, end = moments.between(args)
     runs = [RecordedBacktest(case.name, case.hpa, frozenset(args.shared)) for case in cases]
     key, found, others = cases[0].hpa.key, 0, dict[str, None]()
     for place, value in replay.read(args.recording, _say_left_out):
@@ -270,7 +268,7 @@ def _recorded_metrics(args: argparse.Namespace, hpa: HorizontalPodAutoscaler) ->
     """Returns the values of a recording for the report; it is read a second time, which only a report is worth."""
     if args.report is None:
         return ()
-    begin, end = moments.between(args, SystemClock().now())
+    begin, end = moments.between(args)
     pasts = recorded_pasts(args.recording, begin, end, wanted=lambda key: key == hpa.key, left_out=lambda text: None)
     return next((metric_charts(hpa, past.load) for past in pasts), ())
 
@@ -286,9 +284,8 @@ def _search(args: argparse.Namespace, settings: Settings) -> int:
         combinations = list(backtest.grid(parameters))
     except ValueError as error:
         raise WrongUse(f"--search: {error}") from None
-    zero = settings.tunables.gates.HPAScaleToZero
     cases = [
-        _Case("", manifest.changed(hpa, [f"{path}={value}" for path, value in each.items()], scale_to_zero=zero))
+        _Case("", manifest.changed(hpa, [f"{path}={value}" for path, value in each.items()], settings))
         for each in combinations
     ]
     period = manifest.period(args.period, hpa, settings.sync_period)

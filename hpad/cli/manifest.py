@@ -71,8 +71,7 @@ def read_all(
     valid = [each.hpa for each in found if each.hpa is not None]
     if twice := [str(key) for key, count in Counter(each.key for each in valid).items() if count > 1]:
         raise Failure(f"{file}: there is more than one HPA {twice[0]}")
-    zero = given.tunables.gates.HPAScaleToZero
-    return [changed(configured(each, given), changes, scale_to_zero=zero) for each in valid]
+    return [changed(configured(each, given), changes, given) for each in valid]
 
 
 def loaded(
@@ -105,11 +104,11 @@ def configured(hpa: HorizontalPodAutoscaler, given: settings.Settings) -> Horizo
     return msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, annotations=own))
 
 
-def changed(hpa: HorizontalPodAutoscaler, texts: Sequence[str], *, scale_to_zero: bool) -> HorizontalPodAutoscaler:
+def changed(hpa: HorizontalPodAutoscaler, texts: Sequence[str], given: settings.Settings) -> HorizontalPodAutoscaler:
     """Returns the HPA with these `--set`. Raises Failure."""
     try:
         changes = [spec_changes.parse(text) for text in texts]
-        hpa = spec_changes.applied(hpa, changes, scale_to_zero=scale_to_zero)
+        hpa = spec_changes.applied(hpa, changes, scale_to_zero=given.tunables.gates.HPAScaleToZero)
         return _annotated(hpa, changes)
     except ChangeError as error:
         raise WrongUse(str(error)) from None

@@ -9,6 +9,7 @@ from typing import Final
 from hpad.api import duration
 from hpad.api.text import shown
 from hpad.cli.output import WrongUse
+from hpad.clock import SystemClock
 
 _CLOCK: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?(Z?)")
 _DAYS: Final = re.compile(r"-?([0-9]{1,5})d")
@@ -32,11 +33,12 @@ def parse(flag: str, text: str, now: datetime, zone: tzinfo | None = None) -> da
     return found.astimezone(UTC)
 
 
-def between(args: argparse.Namespace, now: datetime) -> tuple[datetime | None, datetime | None]:
+def between(args: argparse.Namespace) -> tuple[datetime | None, datetime | None]:
     """Returns the times of the flags --from and --to, None for one that is not given.
 
     Raises WrongUse, also where the first one is the later one.
     """
+    now = SystemClock().now()
     begin = None if args.begin is None else parse("--from", args.begin, now)
     end = None if args.end is None else through_second(parse("--to", args.end, now))
     if begin is not None and end is not None and begin > end:

@@ -16,7 +16,6 @@ from hpad.api.text import meant, shown
 from hpad.cli import moments, output
 from hpad.cli.moments import written
 from hpad.cli.output import Failure, WrongUse
-from hpad.clock import SystemClock
 from hpad.engine.outlook import outlook
 from hpad.engine.render import lines
 from hpad.engine.styled import BLANK
@@ -79,7 +78,7 @@ class Selection:
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Selection":
         """Returns the selection of the arguments. Raises Failure for an invalid time."""
-        return cls(args.hpa, *moments.between(args, SystemClock().now()))
+        return cls(args.hpa, *moments.between(args))
 
     @property
     def limited(self) -> bool:

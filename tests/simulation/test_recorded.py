@@ -21,6 +21,7 @@ from hpad.engine.view import Tunables
 from hpad.records import replay
 from hpad.records.encode import encode_head, encode_reconcile
 from hpad.records.format import Scenario, decode_scenario
+from hpad.settings import Settings
 from hpad.simulation import load, model
 from hpad.simulation.backtest import RecordedBacktest, after, known_answers
 from hpad.simulation.run import simulate
@@ -110,7 +111,7 @@ def test_an_interval_counts_only_its_turns() -> None:
 
 def changed(found: Scenario, *texts: str) -> HorizontalPodAutoscaler:
     """Returns the recorded HPA with these `--set`."""
-    return manifest.changed(found.hpa, texts, scale_to_zero=False)
+    return manifest.changed(found.hpa, texts, Settings())
 
 
 def counts(row: dict[str, Any], *texts: str, shared: tuple[str, ...] = ()) -> list[int]:
