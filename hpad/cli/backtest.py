@@ -16,6 +16,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler, titled
 from hpad.api.text import meant, shown
 from hpad.cli import manifest, moments, output, simulate_text, workload
 from hpad.cli.output import Failure, WrongUse, counted
+from hpad.cli.replay import located
 from hpad.clock import SystemClock
 from hpad.engine.styled import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
 from hpad.engine.view import Tunables
@@ -250,15 +251,13 @@ def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> tuple[l
     runs = [RecordedBacktest(case.name, case.hpa, frozenset(args.shared)) for case in cases]
     key, found, others = cases[0].hpa.key, 0, dict[str, None]()
     for place, value in replay.read(args.recording, _say_left_out):
-        try:
+        with located(place):
             scenario = decode_scenario(value)
             others[str(scenario.hpa.key)] = None
             if scenario.hpa.key == key:
                 found += 1
                 for each in runs:
                     each.add(scenario, begin, end)
-        except RecordingError as error:
-            raise RecordingError(f"{place}: {error}") from error
     if not found:
         raise Failure(f"{args.recording}: has no {titled(key)}{meant(str(key), others)}")
     return [runs[0].recorded, *(each.changed for each in runs)], runs[0].repeated

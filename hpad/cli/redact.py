@@ -1,17 +1,14 @@
 """`hpad redact`: a copy of a recording without names."""
 
 import argparse
-import functools
-import itertools
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from hpad.cli.output import Failure, WrongUse
-from hpad.cli.replay import Located, Selection, add_hpa
-from hpad.records import replay, writer
+from hpad.cli.replay import Selection, add_hpa, located
+from hpad.records import writer
 from hpad.records.format import RecordingError
 from hpad.records.redact import Redaction
 
@@ -53,18 +50,14 @@ def _run(args: argparse.Namespace) -> None:
     if "-" in args.files:
         raise WrongUse("FILE: standard input cannot be read twice: name a file")
     redaction = Redaction()
-    for place, scenario in _scenarios(args, _say_left_out):
-        try:
+    for place, scenario in Selection(args.hpa).scenarios(args.files, _say_left_out):
+        with located(place):
             redaction.collect(scenario)
-        except RecordingError as error:
-            raise RecordingError(f"{place}: {error}") from error
     lines = []
-    for number, (place, scenario) in enumerate(_scenarios(args, lambda text: None), start=1):
-        try:
+    for number, (place, scenario) in enumerate(Selection(args.hpa).scenarios(args.files, lambda text: None), start=1):
+        with located(place):
             redacted = redaction.redact(scenario, f"scenario-{number}")
-            lines.append((json.dumps(redacted, separators=(",", ":")) + "\n").encode())
-        except RecordingError as error:
-            raise RecordingError(f"{place}: {error}") from error
+        lines.append((json.dumps(redacted, separators=(",", ":")) + "\n").encode())
     writer.write(Path(args.output), lines)
     if args.names is not None:
         writer.write(Path(args.names), [(json.dumps(redaction.names, indent=1) + "\n").encode()])
@@ -73,8 +66,3 @@ def _run(args: argparse.Namespace) -> None:
 
 def _say_left_out(text: str) -> None:
     print(f"hpad redact: left out: {text}", file=sys.stderr)
-
-
-def _scenarios(args: argparse.Namespace, left_out: replay.LeftOut) -> Iterator[Located]:
-    read = functools.partial(replay.read, left_out=left_out)
-    return Selection(args.hpa).scenarios(itertools.chain.from_iterable(map(read, args.files)))

@@ -85,10 +85,10 @@ class Selection:
         """Whether only an interval is selected."""
         return self._begin is not None or self._end is not None
 
-    def scenarios(self, located: Iterable[Located]) -> Iterator[Located]:
+    def scenarios(self, files: Iterable[str], left_out: replay.LeftOut) -> Iterator[Located]:
         """Yields the scenarios of the selected HPAs. Raises RecordingError at the end for an HPA without any."""
         wanted = set(self._hpas)
-        for place, scenario in located:
+        for place, scenario in itertools.chain.from_iterable(replay.read(file, left_out) for file in files):
             key = _identity(scenario)
             self._names[str(key)] = None
             chosen = {each for each in self._hpas if each in (key.local, str(key))}
@@ -168,8 +168,7 @@ def _run(args: argparse.Namespace) -> int:
         left_out.append(text)
         print(f"hpad replay: left out: {text}", file=sys.stderr)
 
-    read = functools.partial(replay.read, left_out=leave_out)
-    scenarios = selection.scenarios(itertools.chain.from_iterable(map(read, args.files)))
+    scenarios = selection.scenarios(args.files, leave_out)
     print_all: Callable[[Iterable[Located], Selection], int]
     if args.verbose:
         print_all = functools.partial(_explain_in_full, color=args.color)
@@ -182,7 +181,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _print(scenarios: Iterable[Located], selection: Selection) -> int:
     for place, scenario in scenarios:
-        with _located(place):
+        with located(place):
             decoded = decode_scenario(scenario)
             steps = [replay.results_of(each) for each in _selected(decoded, selection)]
         if steps or not selection.limited:
@@ -192,7 +191,7 @@ def _print(scenarios: Iterable[Located], selection: Selection) -> int:
 
 def _explain(scenarios: Iterable[Located], selection: Selection) -> int:
     for place, scenario in scenarios:
-        with _located(place):
+        with located(place):
             decoded = decode_scenario(scenario)
             steps = _selected(decoded, selection)
         if steps or not selection.limited:
@@ -204,7 +203,7 @@ def _explain(scenarios: Iterable[Located], selection: Selection) -> int:
 
 def _explain_in_full(scenarios: Iterable[Located], selection: Selection, color: str) -> int:
     for place, scenario in scenarios:
-        with _located(place):
+        with located(place):
             steps = _selected(decode_scenario(scenario), selection)
         for each in steps:
             output.show_lines([*lines(make_trace(each), outlook(each), all_pods=True), BLANK], color)
@@ -214,7 +213,7 @@ def _explain_in_full(scenarios: Iterable[Located], selection: Selection, color: 
 def _check(scenarios: Iterable[Located], selection: Selection) -> int:
     total = agreed = 0
     for place, scenario in scenarios:
-        with _located(place):
+        with located(place):
             replayed = list(replay.run(decode_scenario(scenario)))
         for index, (step, each) in enumerate(zip(scenario.get("steps", ()), replayed, strict=True)):
             expected = step.get("expect")
@@ -237,7 +236,7 @@ def _selected(scenario: Scenario, selection: Selection) -> list[Reconcile]:
 
 
 @contextlib.contextmanager
-def _located(place: str) -> Iterator[None]:
+def located(place: str) -> Iterator[None]:
     """Adds the place of a scenario to errors of the block."""
     try:
         yield

@@ -62,8 +62,8 @@ def run(args: argparse.Namespace) -> int:
         raise WrongUse(f"-w shows a table: leave out -o {args.output}")
     with connection.opened(args) as (reader, namespace):
         found = names.chosen(reader, namespace, named, args.selector)
+        table = _Table(all_namespaces=namespace is None, wide=args.output == "wide")
         if args.watch:
-            table = _Table(all_namespaces=namespace is None, wide=args.output == "wide")
             table.show(found)
             for later in looks(lambda: names.chosen(reader, namespace, named, args.selector), connection.note):
                 table.show_changes(later)
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
             of = _AUTOSCALERS if each.get("kind") == AUTOSCALER else _HPAS
             print(f"{of}/{each['name']}")
     else:
-        _Table(all_namespaces=namespace is None, wide=args.output == "wide").show(found)
+        table.show(found)
     return 0
 
 

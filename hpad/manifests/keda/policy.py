@@ -125,7 +125,7 @@ def fallback(spec: Fields, conversion: Conversion) -> Fallback | None:
     fields = spec.object("fallback")
     replicas, threshold = fields.count("replicas", 0), fields.count("failureThreshold", 3)
     if behavior == HOLD:
-        _note_unneeded(fields, conversion, ("replicas", "failureThreshold"))
+        _note_unneeded(fields, conversion)
         return _HOLD
     if not replicas:
         return _without_replicas(fields, behavior, conversion)
@@ -137,15 +137,15 @@ def fallback(spec: Fields, conversion: Conversion) -> Fallback | None:
 def _without_replicas(fields: Fields, behavior: str, conversion: Conversion) -> Fallback:
     """Returns the fallback to 0 replicas, or more: hpad never scales to zero for a metric that fails."""
     if behavior == "currentReplicasIfHigher":
-        _note_unneeded(fields, conversion, ("replicas", "failureThreshold"))
+        _note_unneeded(fields, conversion)
     else:
         text = "0 is not carried over: a failed metric never scales to zero; the replicas are held"
         conversion.note_loss(fields.at("replicas"), text)
     return _HOLD
 
 
-def _note_unneeded(fields: Fields, conversion: Conversion, names: tuple[str, ...]) -> None:
-    for name in names:
+def _note_unneeded(fields: Fields, conversion: Conversion) -> None:
+    for name in ("replicas", "failureThreshold"):
         if name in fields:
             conversion.note_change(fields.at(name), "is left out: hpad holds the replicas from the first failure on")
 
