@@ -127,7 +127,7 @@ def test_an_order_of_values_has_no_matcher() -> None:
 
 def test_a_selector_that_matches_nothing_is_an_error() -> None:
     with pytest.raises(AdapterError, match="matches nothing"):
-        queries.selected(selector.NOTHING)
+        queries.SeriesSelector(selector.NOTHING)
 
 
 def named(query: str, matches: str, as_: str) -> configuration.Naming:

@@ -3,7 +3,7 @@
 An entry is one metric of one HPA with its compiled query, from the operator or from a prometheus-adapter rule.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -17,6 +17,7 @@ from hpad.adapter import (
     PODS,
     RESOURCE,
     AdapterError,
+    HPAIdentity,
     Query,
     QueryDefinition,
     Requirement,
@@ -56,89 +57,81 @@ class QueryRecipe(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class QueryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one HPA, with everything that its PromQL needs.
+    """One metric of one HPA: its PromQL, and what tells which rows of the answer are its own.
 
-    `exact`: label -> the value that the series must have; `matchers`: other PromQL matchers; `listed`: the values of
-    these, for templates; `texts`: the other variables of the template; `hpa_labels`: the labels of the HPA among them.
-    `item` and `container`: the labels of the answer that name the object (or pod) and the container, "" without one.
-    `subject`: the labels in `exact` that name the described object: its name first, then its namespace.
-    `names`: the pods of the target, None where the query itself selects them. `by_pod_names`: whether the query
-    selects pods by their names.
+    `exact`: label -> the value that the series must have. `item` and `container`: the labels of the answer that name
+    the object (or pod) and the container, "" without one. `subject`: the labels in `exact` that name the described
+    object: its name first, then its namespace. `names`: the pods of the target, None where the query itself selects
+    them.
     """
 
     query: Query
     recipe: QueryRecipe
+    vector: str
     exact: Mapping[str, str]
-    matchers: tuple[str, ...] = ()
-    listed: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    texts: tuple[tuple[str, str], ...] = ()
-    hpa_labels: tuple[tuple[str, str], ...] = ()
     item: str = ""
     container: str = ""
     subject: tuple[str, ...] = ()
     names: frozenset[str] | None = None
-    by_pod_names: bool = False
 
     def expression(self, window: QueryWindow | None = None) -> str:
-        """Returns the PromQL, with this window or that of the recipe.
-
-        Raises AdapterError for a value that is not allowed at its place in the template.
-        """
-        text = self.recipe.template.render(self._variables())
+        """Returns the PromQL, with this window or that of the recipe."""
         window = window or self.recipe.window
         if window is None:
-            return text
+            return self.vector
         if window.step:
-            return f"({text})[{window.fetch}:{window.step}]"
-        return f"{text.rstrip()}[{window.fetch}]"
+            return f"({self.vector})[{window.fetch}:{window.step}]"
+        return f"{self.vector.rstrip()}[{window.fetch}]"
 
-    def _variables(self) -> dict[str, Value]:
-        matchers = [
-            *self.matchers,
-            *(template.matcher(label, template.EQUAL, each) for label, each in self.exact.items()),
-        ]
-        listed = {**dict(self.listed), **{label: (value,) for label, value in self.exact.items()}}
-        if self.by_pod_names and self.names is not None:
-            pods = listed[self.item] = tuple(sorted(self.names))
-            matchers.append(template.one_of(self.item, pods))
-        by = tuple(filter(None, (self.item, self.container)))
+
+class SeriesSelector:
+    """The selector of a metric in PromQL.
+
+    `exact`: label -> the value that the series must have; `listed`: the values of each label, for templates.
+    """
+
+    def __init__(self, selector: Selector | None) -> None:
+        """Raises AdapterError for a selector that PromQL cannot express, or that matches nothing."""
+        self.exact: dict[str, str] = {}
+        self._pods: dict[str, Sequence[str]] = {}
+        others: list[Requirement] = []
+        for term in selector.requirements if selector is not None else ():
+            label = template.label_name(term.key)
+            if term.operator.value in _EXACT and self.exact.setdefault(label, term.values[0]) == term.values[0]:
+                continue
+            others.append(term)
+        if selector is not None and not selector.selectable:
+            raise AdapterError("the metric's selector matches nothing", "spec")
+        self._matchers = list(map(template.from_requirement, others))
+        self._listed = {template.label_name(term.key): term.values for term in others if term.values}
+
+    @property
+    def listed(self) -> dict[str, Sequence[str]]:
+        """The values of each label."""
+        return {**self._listed, **{label: (value,) for label, value in self.exact.items()}, **self._pods}
+
+    def confine(self, label: str, value: str) -> None:
+        """Restricts it to the HPA's own namespace or object; raises AdapterError if it names another."""
+        if self.exact.setdefault(label, value) != value:
+            own = f'this metric is of {label}="{value}" only'
+            raise AdapterError(f'the selector names {label}="{self.exact[label]}", but {own}', "spec")
+
+    def confine_to_pods(self, label: str, names: Iterable[str]) -> None:
+        """Restricts it to the pods of these names."""
+        self._pods[label] = sorted(names)
+
+    def variables(self, *by: str) -> dict[str, Value]:
+        """Returns the variables of a template, grouped `by` labels, of which some may be empty."""
+        matchers = [*self._matchers, *(template.one_of(label, (value,)) for label, value in self.exact.items())]
+        matchers += [template.one_of(label, names) for label, names in self._pods.items()]
+        grouped = tuple(filter(None, by))
         return {
             "LabelMatchers": ",".join(matchers),
-            "LabelValuesByName": listed,
-            "Labels": listed,
-            "GroupBy": ",".join(by),
-            "GroupBySlice": by,
-            "HPALabels": {label: (value,) for label, value in self.hpa_labels},
-            **dict(self.texts),
+            "LabelValuesByName": self.listed,
+            "Labels": self.listed,
+            "GroupBy": ",".join(grouped),
+            "GroupBySlice": grouped,
         }
-
-
-def selected(
-    selector: Selector | None,
-) -> tuple[dict[str, str], tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]:
-    """Splits a metric's selector into label -> value, other matchers, and label -> values of these.
-
-    Raises AdapterError for a selector that PromQL cannot express, or that matches nothing.
-    """
-    exact: dict[str, str] = {}
-    others: list[Requirement] = []
-    for term in selector.requirements if selector is not None else ():
-        label = template.label_name(term.key)
-        if term.operator.value in _EXACT and exact.setdefault(label, term.values[0]) == term.values[0]:
-            continue
-        others.append(term)
-    if selector is not None and not selector.selectable:
-        raise AdapterError("the metric's selector matches nothing", "spec")
-    listed = tuple((template.label_name(term.key), term.values) for term in others if term.values)
-    return exact, tuple(map(template.from_requirement, others)), listed
-
-
-def confine(exact: dict[str, str], label: str, value: str) -> None:
-    """Restricts a selector to the HPA's own namespace or object; raises AdapterError if it names another."""
-    if exact.setdefault(label, value) != value:
-        raise AdapterError(
-            f'the selector names {label}="{exact[label]}", but this metric is of {label}="{value}" only', "spec"
-        )
 
 
 _OVER_TIME: Final = {"newest": "last"}
@@ -193,24 +186,23 @@ class ConfiguredQueries:
         if found is None or query.type not in _types(query.name, found[0]):
             return None
         metric, recipe = found
-        exact, matchers, listed = selected(query.selector)
+        selected = SeriesSelector(query.selector)
         subject: tuple[str, ...] = ()
         if query.object is not None and metric.object:
-            confine(exact, metric.object, query.object.name)
+            selected.confine(metric.object, query.object.name)
             subject = (metric.object,)
         _check_variables(query, recipe.template.variables)
-        _check_labels(query, recipe, exact, dict(listed))
-        of_pods = query.type in OF_PODS
+        _check_labels(query, recipe, selected)
+        item = metric.pod if query.type in OF_PODS else ""
+        container = metric.container if item and query.type != PODS else ""
+        values = {**selected.variables(item, container), **_texts(query, metric, recipe)}
         return QueryEntry(
             query=query,
             recipe=recipe,
-            exact=exact,
-            matchers=matchers,
-            listed=listed,
-            texts=_texts(query, metric, recipe),
-            hpa_labels=_hpa_labels(query, recipe),
-            item=metric.pod if of_pods else "",
-            container=metric.container if of_pods and query.type != PODS else "",
+            vector=recipe.template.render(values),
+            exact=selected.exact,
+            item=item,
+            container=container,
             subject=subject,
             names=None if "PodMatchers" in recipe.template.variables else names,
         )
@@ -254,20 +246,19 @@ def _recipe(origin: str, metric: Metric, *, own: bool = False) -> QueryRecipe:
     )
 
 
-def _check_labels(query: Query, recipe: QueryRecipe, exact: Mapping[str, str], listed: Mapping[str, object]) -> None:
+def _check_labels(query: Query, recipe: QueryRecipe, selected: SeriesSelector) -> None:
     """Raises AdapterError if the selector lacks a label that the template uses."""
     # An empty value would select other series.
     needed = recipe.template.keys("Labels") | recipe.template.keys("LabelValuesByName")
-    missing = sorted(needed - set(exact) - set(listed))
+    missing = sorted(needed - set(selected.listed))
     if missing:
         raise AdapterError(f'metric "{query.name}" needs a selector with {missing[0]}=…', "spec")
 
 
-def _texts(query: Query, metric: Metric, recipe: QueryRecipe) -> tuple[tuple[str, str], ...]:
-    """Returns the variables that the template uses, with their values."""
-    # Values of unused variables would keep entries apart that can share a query.
+def _texts(query: Query, metric: Metric, recipe: QueryRecipe) -> dict[str, Value]:
+    """Returns the variables of a template that no selector gives; raises AdapterError."""
     reference = query.object
-    texts = {
+    texts: dict[str, Value] = {
         "Namespace": query.namespace,
         "Metric": query.name,
         "Object": reference.name if reference is not None else "",
@@ -276,28 +267,24 @@ def _texts(query: Query, metric: Metric, recipe: QueryRecipe) -> tuple[tuple[str
         "PodMatchers": "",
     }
     if hpa := query.hpa:
-        texts |= {"HPA": hpa.name, "Target": hpa.target_name, "TargetKind": hpa.target_kind}
-    used = recipe.template.variables
-    if "PodMatchers" in used and query.pods is not None:
+        labels = _hpa_labels(query, hpa, recipe)
+        texts |= {"HPA": hpa.name, "Target": hpa.target_name, "TargetKind": hpa.target_kind, "HPALabels": labels}
+    if "PodMatchers" in recipe.template.variables and query.pods is not None:
         requirements = query.pods.requirements
         texts["PodMatchers"] = ",".join(template.from_requirement(term, metric.pod_labels) for term in requirements)
-    return tuple((name, text) for name, text in texts.items() if name in used)
+    return texts
 
 
-def _hpa_labels(query: Query, recipe: QueryRecipe) -> tuple[tuple[str, str], ...]:
-    """Returns the labels of the HPA that the template uses; raises AdapterError for an absent label."""
-    needed = recipe.template.keys("HPALabels")
-    if not needed or query.hpa is None:
-        return ()
-    labels = dict(query.hpa.labels)
-    missing = sorted(needed - set(labels))
-    if missing:
+def _hpa_labels(query: Query, hpa: HPAIdentity, recipe: QueryRecipe) -> dict[str, Sequence[str]]:
+    """Returns the labels of the HPA; raises AdapterError if one is absent that the template uses."""
+    labels = dict(hpa.labels)
+    if missing := sorted(recipe.template.keys("HPALabels") - set(labels)):
         raise AdapterError(
             f'the query for "{query.name}" takes the label "{missing[0]}" of the HPA, '
-            f'which HPA "{query.hpa.name}" does not have',
+            f'which HPA "{hpa.name}" does not have',
             "spec",
         )
-    return tuple((label, labels[label]) for label in sorted(needed))
+    return {label: (value,) for label, value in labels.items()}
 
 
 def _check_variables(query: Query, used: frozenset[str]) -> None:
