@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -42,49 +42,29 @@ def metric_charts(hpa: HorizontalPodAutoscaler, load: LoadHistory) -> tuple[Metr
     """Returns the metrics that have values, the one with the highest values compared with its goal first."""
     metrics = metrics_of(hpa).items()
     found = [_compared(address, metric, load) for address, metric in metrics if address in load.columns]
-    found.sort(key=_pressure, reverse=True)
-    return tuple(_chart(each, load) for each in found[:_METRICS])
+    found.sort(key=lambda pair: pair[0], reverse=True)
+    return tuple(chart for _, chart in found[:_METRICS])
 
 
-class _Compared(NamedTuple):
-    """A metric in the form in which it is compared with its goal."""
-
-    address: str
-    metric: CompiledMetric
-    column: Column
-    per_replica: bool
-
-    @property
-    def goal(self) -> float | None:
-        metric = self.metric
-        unknown = metric.error is not None or (is_total(metric) and not self.per_replica)
-        return None if unknown else goal_of(metric)
-
-
-def _compared(address: str, metric: CompiledMetric, load: LoadHistory) -> _Compared:
+def _compared(address: str, metric: CompiledMetric, load: LoadHistory) -> tuple[float, MetricChart]:
+    """Returns the mean value of a metric as a share of its goal, and its chart in the form that is compared with it."""
     column, counts = load.columns[address], load.columns.get(REPLICAS)
-    if counts is None or not is_total(metric):
-        return _Compared(address, metric, column, per_replica=False)
-    shared = pointwise(lambda value, count: value / max(1.0, count), column, counts)
-    return _Compared(address, metric, shared, per_replica=True)
-
-
-def _pressure(each: _Compared) -> float:
-    """Returns the mean value as a share of the goal."""
-    known = [value for value in each.column if value is not None]
-    return sum(known) / len(known) / each.goal if known and each.goal else 0.0
-
-
-def _chart(each: _Compared, load: LoadHistory) -> MetricChart:
-    lowest, highest = extremes(_in_parts(load, each.column))
-    return MetricChart(
-        address=each.address,
-        unit=PERCENT if each.metric.kind == UTILIZATION else each.metric.unit.value,
-        goal=each.goal,
+    per_replica = counts is not None and is_total(metric)
+    if counts is not None and per_replica:
+        column = pointwise(lambda value, count: value / max(1.0, count), column, counts)
+    unknown = metric.error is not None or (is_total(metric) and not per_replica)
+    goal = None if unknown else goal_of(metric)
+    known = [value for value in column if value is not None]
+    lowest, highest = extremes(_in_parts(load, column))
+    chart = MetricChart(
+        address=address,
+        unit=PERCENT if metric.kind == UTILIZATION else metric.unit.value,
+        goal=goal,
         lowest=lowest,
         highest=highest,
-        per_replica=each.per_replica,
+        per_replica=per_replica,
     )
+    return sum(known) / len(known) / goal if known and goal else 0.0, chart
 
 
 def _in_parts(load: LoadHistory, column: Column) -> Iterator[tuple[range, float]]:
