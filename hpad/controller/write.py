@@ -197,13 +197,15 @@ async def scale_target(cluster: Cluster, clock: Clock, permit: Permit, scale: Sc
                     raise
             await clock.sleep(_PAUSE_SECONDS)
             scale = await cluster.fresh_scale(namespace, target)
+            change = ""
             # Kubernetes overwrites that count, although the decision was made for another one.
             if scale.spec.replicas not in (decided_on, replicas):
-                change = f"another client has set the replicas from {decided_on} to {scale.spec.replicas} meanwhile"
-                return settle.Outcome(attempts=tuple(attempts), error=f"{change}; the next reconcile decides again")
-            if scale.spec.replicas == decided_on == 0 and cluster.peek_scale(namespace, target) is not None:
+                change = f"has set the replicas from {decided_on} to {scale.spec.replicas}"
+            elif scale.spec.replicas == decided_on == 0 and cluster.peek_scale(namespace, target) is not None:
                 # The watch will tell whether another client has stopped the target again.
-                change = "another client has changed the target at zero replicas meanwhile"
-                return settle.Outcome(attempts=tuple(attempts), error=f"{change}; the next reconcile decides again")
+                change = "has changed the target at zero replicas"
+            if change:
+                text = f"another client {change} meanwhile; the next reconcile decides again"
+                return settle.Outcome(attempts=tuple(attempts), error=text)
     except errors.ApiError as error:
         return settle.Outcome(attempts=tuple(attempts), error=error.message, unsure=error.passing)

@@ -174,10 +174,8 @@ def _measured(view: View, kept: Decision, verdict: Proceed, answers: Sequence[An
     if desired != restrained.replicas:
         reason = reason or BELOW_MINIMUM
     scale_to = desired if desired != current else None
-    return Decision(
-        name=kept.name,
-        verdict=verdict,
-        current=current,
+    return msgspec.structs.replace(
+        kept,
         desired=desired,
         scale_to=scale_to,
         reason=reason,

@@ -12,7 +12,7 @@ a digit, or is a word of this syntax. What an expression means: `hpad.engine.met
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Final, NamedTuple
 
@@ -143,22 +143,20 @@ class _Parser:
         return found
 
     def _either(self) -> Node:
-        parts = [self._both()]
-        while self._takes(_NAME, OR):
-            parts.append(self._both())
-        return parts[0] if len(parts) == 1 else Combined(OR, tuple(parts))
+        return self._joined(OR, self._both, _NAME, OR)
 
     def _both(self) -> Node:
-        parts = [self._sum()]
-        while self._takes(_NAME, AND):
-            parts.append(self._sum())
-        return parts[0] if len(parts) == 1 else Combined(AND, tuple(parts))
+        return self._joined(AND, self._sum, _NAME, AND)
+
+    def _joined(self, function: str, read: Callable[[], Node], kind: str, word: str) -> Node:
+        """Reads parts with this word between them."""
+        parts = [read()]
+        while self._takes(kind, word):
+            parts.append(read())
+        return parts[0] if len(parts) == 1 else Combined(function, tuple(parts))
 
     def _sum(self) -> Node:
-        parts = [self._term()]
-        while self._takes(_SIGN, "+"):
-            parts.append(self._term())
-        return parts[0] if len(parts) == 1 else Combined(SUM, tuple(parts))
+        return self._joined(SUM, self._term, _SIGN, "+")
 
     def _term(self) -> Node:
         token = self._next

@@ -89,9 +89,9 @@ def recommend(proposals: Sequence[Proposal], current: int) -> Recommendation:
     if replaced is not None and failed is None:
         return _with_fallback(proposals, replaced, leader, replicas)
     if failed is not None:
-        error = f"invalid metrics ({invalid} invalid out of {len(proposals)}), first error is: {failed.failure}"
+        error = _invalid(proposals, failed, invalid)
         if leader is None or replicas < current:
-            return Recommendation(replicas=-1, leader=None, invalid=invalid, failed=failed, error=error)
+            leader, replicas = None, -1
         return Recommendation(replicas=replicas, leader=leader, invalid=invalid, failed=failed, error=error)
     empty = None if proposals else "invalid metrics (0 invalid out of 0), first error is: no metrics are specified"
     return Recommendation(replicas=replicas if proposals else -1, leader=leader, invalid=0, failed=None, error=empty)
@@ -103,7 +103,7 @@ def _with_fallback(
     """Every failed metric has a fallback. If all metrics are ignored, none is left to decide."""
     if leader is None:
         count = len(proposals)
-        error = f"invalid metrics ({count} invalid out of {count}), first error is: {replaced.failure}"
+        error = _invalid(proposals, replaced, count)
         return Recommendation(replicas=-1, leader=None, invalid=count, failed=replaced, error=error)
     error = f"metric fails, but {replaced.fallback}: {replaced.failure}"
     return Recommendation(replicas=replicas, leader=leader, invalid=0, failed=replaced, error=error)

@@ -11,8 +11,6 @@ from collections.abc import Collection, Hashable, Mapping
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.store.database import Damaged, Database, Layout, transaction
@@ -55,44 +53,33 @@ def check(path: Path) -> None:
             raise StoreError(f"store: {path}: {error.strerror}: {what}") from None
 
 
-class Sqlite:
+class Sqlite(Database):
     """A `store.Backend` in a file of at most `most_bytes` bytes; its folder is created if necessary."""
 
     def __init__(self, path: Path, clock: Clock, *, most_bytes: int = MOST_BYTES) -> None:
-        self.name = str(path)
-        self._database = Database(path, clock, _LAYOUT, most_bytes)
-        self._log = structlog.get_logger("hpad.store", store=self.name)
+        super().__init__(path, clock, _LAYOUT, most_bytes)
 
     def group(self, key: Key) -> Hashable:
         """All records are written together."""
         return ""
 
     async def load(self) -> tuple[Rows, str | None]:
-        rows, error = await self._database.run(_load)
+        rows, error = await self.run(_load)
         return rows or [], error
 
     async def save(self, changes: Mapping[Key, bytes | None]) -> Mapping[Key, str]:
-        _, error = await self._database.run(lambda connection: _save(connection, changes))
+        _, error = await self.run(lambda connection: _save(connection, changes))
         return {} if error is None else dict.fromkeys(changes, error)
 
     async def quarantine(self, keys: Collection[Key]) -> None:
         """Copies the whole file aside, then removes these records from it, so that no other record is lost."""
-        await self._database.run(lambda connection: self._quarantine(connection, keys))
-
-    def emptied(self) -> bool:
-        return self._database.emptied()
-
-    async def size(self) -> int:
-        return await self._database.size()
-
-    async def close(self) -> None:
-        await self._database.close()
+        await self.run(lambda connection: self._quarantine(connection, keys))
 
     def _quarantine(self, connection: sqlite3.Connection, keys: Collection[Key]) -> None:
         """Raises Damaged, sqlite3.Error or OSError if the whole file is damaged, or cannot be written now."""
         if connection.execute("SELECT count(*) FROM histories").fetchone() == (0,):  # the file was replaced meanwhile
             return
-        aside = self._database.aside()
+        aside = self.aside()
         # Created first for its permissions: VACUUM INTO takes an empty file, and would create one that all can read.
         os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         connection.execute("VACUUM INTO ?", (str(aside),))
