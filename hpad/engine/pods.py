@@ -160,6 +160,16 @@ def request_of(pod: Pod, query: Query) -> int:
     return _of_rest(pod, query) if query.ignored_containers else _of_pod(pod, query.name)
 
 
+def known_request(metric: CompiledMetric, pod: Pod) -> int | None:
+    """Returns the request of a pod in milli-units; None where it is unknown, and for a target that is no percentage."""
+    if metric.kind != UTILIZATION:
+        return None
+    try:
+        return request_of(pod, metric.query)
+    except Unmeasurable:
+        return None
+
+
 def _of_rest(pod: Pod, query: Query) -> int:
     """Returns the request of the containers that are not ignored (hpad.io/ignore-containers)."""
     ignored = query.ignored_containers

@@ -265,10 +265,7 @@ def _is_interrupted(memory: Memory, view: View, gap: timedelta) -> bool:
     # Without any recommendation in a running process the HPA is new, and there is nothing to miss.
     if memory.at is None or not memory.history.recommendations or (memory.loaded and not memory.complete):
         return memory.loaded
-    behavior = view.spec.behavior
-    window = view.tunables.downscale_stabilization
-    if behavior is not None and behavior.down.window is not None:
-        window = behavior.down.window
+    window = view.window(up=False)
     longest = max(gap / 2, min(gap, window)) if memory.loaded else max(gap, window)
     return view.now - memory.at > longest
 

@@ -256,6 +256,12 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     controls: Controls = NO_CONTROLS
     shadow: Shadow | None = None
 
+    def window(self, *, up: bool) -> timedelta:
+        """Returns the stabilization window of one direction; without spec.behavior there is none for growth."""
+        behavior = self.spec.behavior
+        own = None if behavior is None else (behavior.up if up else behavior.down).window
+        return (timedelta(0) if up else self.tunables.downscale_stabilization) if own is None else own
+
     @property
     def counted_pods(self) -> Sequence[Pod]:
         """The pods with the requests that count, as the gates say: those in force, and without an overhead."""

@@ -24,7 +24,6 @@ from hpad.engine.view import View
 
 _MOMENT: Final = timedelta(microseconds=1)
 _LAST: Final = datetime.max.replace(tzinfo=UTC) - _MOMENT
-_NOTHING: Final = timedelta(0)
 
 
 class Next(msgspec.Struct, frozen=True):
@@ -78,12 +77,6 @@ class Next(msgspec.Struct, frozen=True):
         """Returns what the metrics ask for, in words: "9", or "9 and 1 spare"."""
         more = self.total(recommended) - recommended
         return f"{recommended} and {more} spare" if more else str(recommended)
-
-    def window(self, *, up: bool) -> timedelta:
-        """Returns the stabilization window of one direction."""
-        rules = self.rules(up=up)
-        downscale = _NOTHING if up else self.view.tunables.downscale_stabilization
-        return downscale if rules is None or rules.window is None else rules.window
 
     def rules(self, *, up: bool) -> DirectionRules | None:
         """Returns the rules of one direction; None without spec.behavior."""
@@ -182,7 +175,7 @@ def _times(state: Next) -> list[datetime]:
 
 def _ends(state: Next) -> Iterator[datetime | None]:
     behavior, history = state.view.spec.behavior, state.view.history
-    windows = {state.window(up=True), state.window(up=False)}
+    windows = {state.view.window(up=True), state.view.window(up=False)}
     for entry in history.recommendations:
         yield from (end_of(entry.timestamp, window) for window in windows)
     if behavior is not None:

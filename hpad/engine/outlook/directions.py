@@ -103,7 +103,7 @@ def growing(state: Next) -> Iterator[Outlook]:
     if has_policy(state):  # one metric beyond a threshold need not change the value of the policy
         return
     proposals = state.record.decision.proposals
-    found = [(each, _growth(state, index)) for index, each in enumerate(proposals)]
+    found = [(each, _crossed(state, index, up=True)) for index, each in enumerate(proposals)]
     crossings = [(proposal, threshold) for proposal, threshold in found if threshold is not None]
     if not crossings:
         return
@@ -136,7 +136,7 @@ def shrinking(state: Next) -> Iterator[Outlook]:
     for index, proposal in enumerate(state.record.decision.proposals):
         if proposal.error is not None or proposal.replicas <= state.fewer:
             continue
-        threshold = _shrinking(state, index)
+        threshold = _crossed(state, index, up=False)
         if threshold is None:
             yield from _without_threshold(state, index)
             return
@@ -246,7 +246,7 @@ def _ready(crossings: _Crossings, state: Next) -> str:
 def _wait(step: after.Step, state: Next, *, up: bool) -> str:
     """Returns for how long a reading has to stay, and from when on policies allow the step."""
     last = state.view.controls.zero_after if step.held_by == LAST_REPLICA else None
-    window, since = (last or state.window(up=up)).total_seconds(), ""
+    window, since = (last or state.view.window(up=up)).total_seconds(), ""
     if step.at is not None and step.held_by in (UP_LIMIT, DOWN_LIMIT):
         since = f", from {clock(step.at, state.view.now)} on"
     return f" for {span(window)}{since}" if window else since
@@ -256,26 +256,24 @@ _LARGEST: Final = 2**62
 _RELATIONS: Final = {ABOVE: "above", AT_LEAST: "at least", BELOW: "below", AT_MOST: "at most"}
 
 
-def _growth(state: Next, index: int) -> Threshold | None:
-    """Returns the threshold above which the metric asks for so much that the count grows; None where it has none."""
+def _crossed(state: Next, index: int, *, up: bool) -> Threshold | None:
+    """Returns the threshold beyond which the metric asks for so much, or so little, that the count changes.
+
+    None where it has none.
+    """
     proposal = readings.proposals(state, index)
     if proposal is None:
         return None
-    first = readings.first_where(lambda value: proposal(value).replicas >= state.more, *_range(state, index))
+
+    def is_above(value: int) -> bool:
+        made = proposal(value)
+        return made.replicas >= state.more if up else not _shrinks(made, state.fewer)
+
+    first = readings.first_where(is_above, *_range(state, index))
     if not first:
         return None
-    return _threshold(state, index, (ABOVE, first - 1), (AT_LEAST, first))
-
-
-def _shrinking(state: Next, index: int) -> Threshold | None:
-    """Returns the threshold below which the metric asks for so little that it shrinks; None where it has none."""
-    proposal = readings.proposals(state, index)
-    if proposal is None:
-        return None
-    first = readings.first_where(lambda value: not _shrinks(proposal(value), state.fewer), *_range(state, index))
-    if not first:
-        return None
-    return _threshold(state, index, (BELOW, first), (AT_MOST, first - 1))
+    forms = ((ABOVE, first - 1), (AT_LEAST, first)) if up else ((BELOW, first), (AT_MOST, first - 1))
+    return _threshold(state, index, *forms)
 
 
 def _shrinks(proposal: Proposal, fewer: int) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import EXTERNAL, Answer, ExternalSample, ObjectSample, PodSample, PodValue, Sample
 from hpad.engine.outlook.after import Next
-from hpad.engine.pods import Groups, Unmeasurable, divided, group, request_of
+from hpad.engine.pods import Groups, divided, group, known_request
 from hpad.engine.propose import Proposal, about, propose
 from hpad.engine.recommend import after_fallback
 from hpad.engine.spec import UTILIZATION, VALUE, CompiledMetric
@@ -50,16 +50,6 @@ def counted(view: View, metric: CompiledMetric, sample: PodSample) -> Counted:
     values = {name: value for name, value in sample.values.items() if name not in left_out}
     groups = group(having, values, metric.is_cpu, view.now, view.tunables)
     return Counted(groups, group(lacking, {}, metric.is_cpu, view.now, view.tunables).missing)
-
-
-def request(metric: CompiledMetric, pod: Pod) -> int | None:
-    """Returns the request of a pod in milli-units; None where it is unknown, and for a target that is no percentage."""
-    if metric.kind != UTILIZATION:
-        return None
-    try:
-        return request_of(pod, metric.query)
-    except Unmeasurable:
-        return None
 
 
 def running(pod: Pod, metric: CompiledMetric, requested: int) -> Pod:
@@ -139,7 +129,7 @@ def _using(value: PodValue, milli: int) -> PodValue:
 
 def requested(pods: Sequence[Pod], metric: CompiledMetric, groups: Groups) -> Mapping[str, int]:
     """Returns the requests of the listed pods whose values count."""
-    found = {pod.name: request(metric, pod) for pod in pods if pod.name in groups.counted}
+    found = {pod.name: known_request(metric, pod) for pod in pods if pod.name in groups.counted}
     return {name: each for name, each in found.items() if each is not None}
 
 
@@ -213,7 +203,7 @@ def _damping(pods: Sequence[Pod], metric: CompiledMetric, known: Counted, *, gro
     """
     groups = known.groups
     waited = {*groups.missing, *groups.unready, *known.lacking} if grows else set(groups.missing)
-    return sorted([pod for pod in pods if pod.name in waited], key=lambda pod: request(metric, pod) or 0)
+    return sorted([pod for pod in pods if pod.name in waited], key=lambda pod: known_request(metric, pod) or 0)
 
 
 def _once_counted(state: Next, index: int, known: Counted, more: Sequence[Pod], *, grows: bool) -> Proposal:
@@ -225,7 +215,7 @@ def _once_counted(state: Next, index: int, known: Counted, more: Sequence[Pod], 
     average = sum(requests.values()) // max(1, known.groups.ready)
     values, pods = dict(answer.values), {pod.name: pod for pod in view.pods_of(metric)}
     for pod in more:
-        own = request(metric, pod)
+        own = known_request(metric, pod)
         used = _used_by(average if own is None else own, metric, known, requests, up=grows)
         values[pod.name] = PodValue(used, view.now, timedelta(0))
         pods[pod.name] = running(pod, metric, average)

@@ -169,16 +169,15 @@ def _write(outcome: Outcome | None) -> trace.WriteTrace | None:
 
 def _behavior(view: View) -> trace.BehaviorTrace:
     """Returns the rules of both directions."""
-    rules, downscale = view.spec.behavior, view.tunables.downscale_stabilization
+    rules, down = view.spec.behavior, view.window(up=False)
     if rules is None:
-        return trace.BehaviorTrace(down=trace.DirectionTrace(window_seconds=downscale.total_seconds()))
-    return trace.BehaviorTrace(down=_direction(rules.down, downscale), up=_direction(rules.up, timedelta(0)))
+        return trace.BehaviorTrace(down=trace.DirectionTrace(window_seconds=down.total_seconds()))
+    return trace.BehaviorTrace(down=_direction(rules.down, down), up=_direction(rules.up, view.window(up=True)))
 
 
 def _direction(rules: DirectionRules, window: timedelta) -> trace.DirectionTrace:
-    """Returns the rules of one direction; `window` is the stabilization window where the spec has none."""
     return trace.DirectionTrace(
-        window_seconds=(window if rules.window is None else rules.window).total_seconds(),
+        window_seconds=window.total_seconds(),
         select=rules.select,
         policies=tuple(
             trace.ScalingPolicyTrace(type=policy.type, value=policy.value, period_seconds=policy.period.total_seconds())

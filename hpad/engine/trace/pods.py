@@ -14,12 +14,11 @@ from hpad.engine.pods import (
     MISSING,
     READY,
     UNREADY,
-    Unmeasurable,
     Usage,
     divided,
     group,
     guessed,
-    request_of,
+    known_request,
     requests,
     standing,
 )
@@ -160,12 +159,8 @@ def _of_unlisted(name: str, value: PodValue) -> PodTrace:
 
 
 def _request(metric: CompiledMetric, pod: Pod) -> str | None:
-    if metric.kind != UTILIZATION:
-        return None
-    try:
-        return quantity(request_of(pod, metric.query), metric.format)
-    except Unmeasurable:
-        return None
+    found = known_request(metric, pod)
+    return None if found is None else quantity(found, metric.format)
 
 
 def quantity(milli: int, form: Format = Format.DECIMAL_SI) -> str:

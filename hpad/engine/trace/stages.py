@@ -19,24 +19,12 @@ _Words = tuple[str, tuple[str, ...]]
 def rows(made: trace.Trace, stages: Sequence[Stage]) -> Iterator[trace.StageTrace]:
     """Yields the stages with their words, of a trace that has all other fields."""
     for each in stages:
-        text, more = _WORDS[each.name](made)
-        label = _written(made) if each.name == stage.WRITE else _LABELS[each.name]
+        label, words = _STAGES[each.name]
+        text, more = words(made)
+        label = label or _written(made)
         yield trace.StageTrace(
             stage=each.name, label=label, replicas=each.replicas, text=text, more=more, held_by=each.holds
         )
-
-
-_LABELS: Final = {
-    stage.NOW: "now",
-    stage.HALT: "stopped",
-    stage.METRICS: "metrics want",
-    stage.SPARE: "with spare",
-    stage.WINDOWS: "after windows",
-    stage.POLICIES: "after policies",
-    stage.BOUNDS: "after min, max",
-    stage.BUDGET: "within budget",
-    stage.BUSY: "after busy pods",
-}
 
 
 def _written(made: trace.Trace) -> str:
@@ -199,15 +187,16 @@ def _write(made: trace.Trace) -> _Words:
     return f"after {conflicts} {'conflict' if conflicts == 1 else 'conflicts'} with other writes", ()
 
 
-_WORDS: Final[dict[str, Callable[[trace.Trace], _Words]]] = {
-    stage.NOW: _now,
-    stage.HALT: _halted,
-    stage.METRICS: _wanted,
-    stage.SPARE: _with_spare,
-    stage.WINDOWS: _windows,
-    stage.POLICIES: _policies,
-    stage.BOUNDS: _bounds,
-    stage.BUDGET: _budgeted,
-    stage.BUSY: _spared,
-    stage.WRITE: _write,
+_STAGES: Final[dict[str, tuple[str, Callable[[trace.Trace], _Words]]]] = {
+    stage.NOW: ("now", _now),
+    stage.HALT: ("stopped", _halted),
+    stage.METRICS: ("metrics want", _wanted),
+    stage.SPARE: ("with spare", _with_spare),
+    stage.WINDOWS: ("after windows", _windows),
+    stage.POLICIES: ("after policies", _policies),
+    stage.BOUNDS: ("after min, max", _bounds),
+    stage.BUDGET: ("within budget", _budgeted),
+    stage.BUSY: ("after busy pods", _spared),
+    stage.WRITE: ("", _write),
 }
+"""The label of each stage, and its words; that of the write depends on its outcome."""
