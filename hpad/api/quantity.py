@@ -104,9 +104,9 @@ class Quantity:
         return cls(milli, -3, format)
 
     @classmethod
-    def from_value(cls, value: int, format: Format = Format.DECIMAL_SI) -> "Quantity":
+    def from_value(cls, value: int) -> "Quantity":
         """Returns the quantity of `value` whole units."""
-        return cls(value, 0, format)
+        return cls(value, 0, Format.DECIMAL_SI)
 
     @property
     def nano(self) -> int:

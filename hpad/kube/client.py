@@ -28,6 +28,8 @@ LARGEST_ANSWER = 512 * 2**20
 _MOST_RETRIES = 3  # after answers with status 429
 _LONGEST_RETRY_AFTER_S = 10.0
 USER_AGENT = f"hpad/{hpad.__version__}"
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
 _JSON: Final = "application/json"
 _NO_ANSWER: Final = "<error>"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.\-/%:@!$&'()*+,;=~]*").fullmatch

@@ -15,7 +15,7 @@ from hpad.api.sample import AdapterError
 from hpad.engine.view import Competitor
 from hpad.kube import errors, events, hpas, owners, paths, pods, scale
 from hpad.kube.cache import Cache
-from hpad.kube.client import Allowed, Client
+from hpad.kube.client import JSON_PATCH, MERGE_PATCH, Allowed, Client
 from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas, target_key
 from hpad.kube.hpas import HpaCache, WatchedKinds
 from hpad.kube.pods import PodCache
@@ -200,7 +200,7 @@ class Cluster:
     async def set_deletion_cost(self, pod: Pod, cost: int, allowed: Allowed | None = None) -> None:
         """Sets and marks the deletion cost of a pod in one attempt. Raises as `write_scale` does."""
         body = pods.cost_patch(set_by_hpad(pod.deletion_cost, cost, self.clock.now()))
-        await self._patch(pod, body, pods.MERGE_PATCH, allowed)
+        await self._patch(pod, body, MERGE_PATCH, allowed)
 
     async def remove_deletion_cost(self, pod: Pod, allowed: Allowed | None = None) -> None:
         """Restores the user's cost of a marked pod in one attempt.
@@ -208,7 +208,7 @@ class Cluster:
         Raises as `write_scale` does; ApiError with status 422 if the pod has another cost or mark meanwhile.
         """
         if pod.deletion_cost is not None:
-            await self._patch(pod, pods.cost_removal(pod.deletion_cost), pods.JSON_PATCH, allowed)
+            await self._patch(pod, pods.cost_removal(pod.deletion_cost), JSON_PATCH, allowed)
 
     async def _patch(self, pod: Pod, body: bytes, content_type: str, allowed: Allowed | None) -> None:
         path = paths.PODS.object(Key(pod.namespace, pod.name))

@@ -202,7 +202,7 @@ def _unexplained(code: int, body: bytes, after: float | None, request: str) -> A
     return ApiError(code, reason, f"{message} ({request})" if request else message, after, no_resource=code == 404)
 
 
-def _system_text(error: OSError) -> str:
+def system_text(error: OSError) -> str:
     """Returns the system's text for a failed connection; asyncio's own text contains a tuple."""
     if error.errno and not isinstance(error, socket.gaierror):
         return os.strerror(error.errno)
@@ -242,7 +242,7 @@ def explained(server: str, error: Exception) -> tuple[str, str]:
 def _refusal_of_proxy(error: aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError) -> str:
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f"answered {error.status} {error.message}"
-    return f"cannot be reached: {_system_text(error.os_error)}"
+    return f"cannot be reached: {system_text(error.os_error)}"
 
 
 def unreachable(server: str, error: Exception) -> tuple[str, str]:
@@ -257,6 +257,6 @@ def unreachable(server: str, error: Exception) -> tuple[str, str]:
         case UnicodeError():  # the encoding of host names (IDNA) refuses an empty label, or one that is too long
             return "Connection", f"{server} cannot be reached: that is no name of a host"
         case OSError():
-            return "Connection", f"{server} cannot be reached: {_system_text(error)}"
+            return "Connection", f"{server} cannot be reached: {system_text(error)}"
         case _:  # a RuntimeError: no thread could be started to resolve the name
             return "Connection", f"no request can be sent to {server}: {error}"

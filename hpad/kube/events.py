@@ -23,7 +23,7 @@ from hpad.api.metadata import Key
 from hpad.clock import micros
 from hpad.engine.conditions import Event, with_detail
 from hpad.kube import errors, paths
-from hpad.kube.client import Allowed, Client, NotAllowed
+from hpad.kube.client import MERGE_PATCH, Allowed, Client, NotAllowed
 from hpad.telemetry.episode import Episode, Episodes
 
 V = TypeVar("V")
@@ -169,7 +169,6 @@ _QUEUED = 1000
 _TRIES = 12
 _RETRY_S = 10.0
 _NAMESPACES = 1024  # namespaces with refused events that are logged separately
-_MERGE_PATCH = "application/merge-patch+json"
 
 
 class _Queued(NamedTuple):
@@ -271,7 +270,7 @@ class EventRecorder:
             try:
                 patch = {"count": event.count, "lastTimestamp": _seconds(event.last), "message": event.message}
                 body = msgspec.json.encode(patch)
-                await send("PATCH", paths.EVENTS.object(key), body=body, content_type=_MERGE_PATCH)
+                await send("PATCH", paths.EVENTS.object(key), body=body, content_type=MERGE_PATCH)
                 return
             except errors.ApiError as error:
                 if not error.not_found:  # events expire, by default after an hour (kube-apiserver --event-ttl)

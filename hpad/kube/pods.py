@@ -200,8 +200,6 @@ class PodCache(Cache[Pod]):
             self.marked.discard(key)
 
 
-MERGE_PATCH: Final = "application/merge-patch+json"
-JSON_PATCH: Final = "application/json-patch+json"
 Json = dict[str, Any]
 
 

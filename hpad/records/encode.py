@@ -167,7 +167,7 @@ def _update_errors(outcome: Outcome | None) -> tuple[str, ...]:
 def _fallback_text(policy: FallbackPolicy) -> FallbackText:
     return FallbackText(
         fallback=None if policy.fallback is None else str(policy.fallback),
-        activation=None if policy.activation is None else _text(policy.activation),
+        activation=None if policy.activation is None else str(Quantity.from_milli(policy.activation)),
     )
 
 
@@ -179,7 +179,3 @@ def _reading(answer: Answer) -> Reading:
     if isinstance(answer, ObjectSample):
         return Reading(value=answer.value, timestamp=answer.timestamp)
     return Reading(values=answer.values, timestamp=answer.timestamp, note=answer.note)
-
-
-def _text(milli: int) -> str:
-    return str(Quantity.from_milli(milli))

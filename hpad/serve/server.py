@@ -11,8 +11,6 @@ import contextlib
 import errno
 import functools
 import hashlib
-import os
-import socket
 import urllib.parse
 from collections.abc import Mapping
 from importlib import resources
@@ -25,6 +23,7 @@ from aiohttp.typedefs import Handler
 
 from hpad.api.text import harmless
 from hpad.clock import Clock, SystemClock
+from hpad.kube import errors
 from hpad.serve import ServeError as ServeError
 from hpad.serve import api, authentication, limits, stream
 from hpad.serve.api_types import Status
@@ -305,9 +304,7 @@ def _listen_error(error: OSError) -> str:
     """Returns the system's message, the same with every event loop, and advice for a port in use."""
     if error.errno == errno.EADDRINUSE:
         return "another process, perhaps another hpad, listens there; set `listen` to another port or to none"
-    if isinstance(error, socket.gaierror) or error.errno is None:
-        return error.strerror or str(error)
-    return os.strerror(error.errno)
+    return errors.system_text(error)
 
 
 def _error(request: web.Request, text: str, status: int, headers: Mapping[str, str] | None = None) -> web.Response:
