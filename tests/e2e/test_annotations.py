@@ -208,11 +208,15 @@ async def test_a_wrong_annotation_gives_a_condition_until_it_is_corrected(world:
     lengths(tmp_path, orders=30, mails=10)
     workload(world, {"hpad.io/fallback": "depth{queue=order}=hold", "hpad.io/activatoin": "5"})
     with structlog.testing.capture_logs() as lines:
+
+        def logged() -> list[tuple[str, str]]:
+            return [(line["log_level"], line["event"]) for line in lines if "annotations" in line["event"]]
+
         await corrected(world, tmp_path)
-    logged = [(line["log_level"], line["event"]) for line in lines if "annotations" in line["event"]]
-    assert [level for level, _ in logged] == ["warning", "warning", "info"], logged
-    assert "depth{queue=order}" in logged[0][1]
-    assert "depth{queue=order}" not in logged[1][1]
+        await world.until(lambda: len(logged()) == 3)  # the log follows the write of the status
+    assert [level for level, _ in logged()] == ["warning", "warning", "info"]
+    assert "depth{queue=order}" in logged()[0][1]
+    assert "depth{queue=order}" not in logged()[1][1]
 
 
 async def corrected(world: Any, folder: Path) -> None:
