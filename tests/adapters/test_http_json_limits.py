@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import trustme
 from aiohttp import web
-from support import virtual_time
+from support import free_ports, virtual_time
 from support.http_stub import Handler, server_tls, serving
 from support.scripted_source import A, B, Scripted, opened
 
@@ -169,24 +169,23 @@ async def test_a_replaced_authority_is_used(tmp_path: Path) -> None:
     ca = tmp_path / "ca.pem"
     authorities = [trustme.CA(), trustme.CA()]
 
-    port = 0
-    async with testing.context("http") as context:
-        adapter: HttpJson | None = None
-        for authority in authorities:
-            async with serving(documents_by_name({"m": b'{"a": 3}'}), tls=server_tls(authority), port=port) as url:
-                if adapter is None:
-                    port = int(url.rpartition(":")[2])
-                    settings = {"metrics": {"m": {"url": f"{url}/m", "path": "a"}}, "ca": str(ca)}
-                    authority.cert_pem.write_to_path(ca)
-                    adapter = HttpJson(msgspec.convert(settings, HttpJson.Settings), context)
-                else:
-                    (untrusted,) = await adapter.answer([testing.external("m")])
-                    assert isinstance(untrusted, AdapterError)
-                    authority.cert_pem.write_to_path(ca)
-                (answer,) = await adapter.answer([testing.external("m")])
-                assert isinstance(answer, ExternalSample)
-        assert adapter is not None
-        ca.unlink()
-        (gone,) = await adapter.answer([testing.external("m")])
+    with free_ports.port() as port:
+        async with testing.context("http") as context:
+            adapter: HttpJson | None = None
+            for authority in authorities:
+                async with serving(documents_by_name({"m": b'{"a": 3}'}), tls=server_tls(authority), port=port) as url:
+                    if adapter is None:
+                        settings = {"metrics": {"m": {"url": f"{url}/m", "path": "a"}}, "ca": str(ca)}
+                        authority.cert_pem.write_to_path(ca)
+                        adapter = HttpJson(msgspec.convert(settings, HttpJson.Settings), context)
+                    else:
+                        (untrusted,) = await adapter.answer([testing.external("m")])
+                        assert isinstance(untrusted, AdapterError)
+                        authority.cert_pem.write_to_path(ca)
+                    (answer,) = await adapter.answer([testing.external("m")])
+                    assert isinstance(answer, ExternalSample)
+            assert adapter is not None
+            ca.unlink()
+            (gone,) = await adapter.answer([testing.external("m")])
     assert isinstance(gone, AdapterError)
     assert f"{ca} cannot be used" in gone.message

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from support import browser, fleet_cast
+from support import browser, fleet_cast, free_ports
 from support.fleet import Fleet
 
 from hpad.api.metadata import Key
@@ -84,21 +84,21 @@ async def test_a_new_hpa_appears_and_a_deleted_one_goes(opening: Opening) -> Non
 
 async def test_without_an_answer_the_page_says_so_and_recovers(opening: Opening) -> None:
     fleet = small()
-    async with opening(fleet) as site:
-        page = await site.open("#/?search=indexer", before=SOON)
-        await page.until("document.querySelector('.live').dataset.live === 'live'")
-        port = int(site.server.url.rpartition(":")[2])
-        await site.server.stop()
-        await page.until("document.querySelector('.live').dataset.live === 'lost'")
-        assert "hpad does not answer" in await page.text(".notices")
-        assert await page.texts(".row .title") == ["indexer"], "what was known stays"
-        fleet.members[INDEXER].workload.replicas = 33
-        fleet.now(INDEXER)
-        await site.serve(port=port)
-        await page.until("document.querySelector('.live').dataset.live === 'live'")
-        await page.until("document.querySelector('.row .count').innerText.startsWith('33')")
-        assert await page.text(".notices") == ""
-        page.expect("ERR_CONNECTION")
+    with free_ports.port() as port:
+        async with opening(fleet, port=port) as site:
+            page = await site.open("#/?search=indexer", before=SOON)
+            await page.until("document.querySelector('.live').dataset.live === 'live'")
+            await site.server.stop()
+            await page.until("document.querySelector('.live').dataset.live === 'lost'")
+            assert "hpad does not answer" in await page.text(".notices")
+            assert await page.texts(".row .title") == ["indexer"], "what was known stays"
+            fleet.members[INDEXER].workload.replicas = 33
+            fleet.now(INDEXER)
+            await site.serve(port=port)
+            await page.until("document.querySelector('.live').dataset.live === 'live'")
+            await page.until("document.querySelector('.row .count').innerText.startsWith('33')")
+            assert await page.text(".notices") == ""
+            page.expect("ERR_CONNECTION")
 
 
 async def test_without_a_stream_the_page_polls(opening: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
