@@ -21,6 +21,7 @@ from hpad_adapters import extras
 from hpad_adapters.celery.settings import RedisBroker, Settings
 from hpad_adapters.redis_servers import AnyRedis, servers
 from hpad_adapters.selection import or_raise
+from hpad_adapters.servers import Servers
 
 SHARED = 1.0
 """Seconds for which what the workers say serves further queries."""
@@ -146,7 +147,6 @@ class WorkersLink(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Literal["amqp", "redis"]
     name: str
-    node: str
     host: str
     port: int
     virtual_host: str
@@ -161,27 +161,21 @@ class WorkersLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkersLinks:
-    """The brokers that the settings name for the asking of workers, of which the first one that answers is used."""
+    """Makes the links to the brokers that the settings name for the asking of workers."""
 
     def __init__(self, settings: Settings) -> None:
         assert settings.workers is not None
         self._settings = settings
         self._own = settings.workers
         self._redis: AnyRedis | None = None if settings.redis is None else servers(settings.redis)
-        self._nodes = list(self._own.nodes)
 
-    async def links(self) -> list[WorkersLink]:
-        """Returns the brokers in the order in which they are to be tried. Raises AdapterError."""
+    async def link(self, node: str) -> WorkersLink:
+        """Returns the link to a node of RabbitMQ, or to Redis. Raises AdapterError."""
         broker = self._settings.redis
         if broker is not None:
-            return [await self._to_redis(broker)]
+            return await self._to_redis(broker)
         username, secret = self._settings.workers_login
-        password = (await read_secrets({"password": secret}))["password"]
-        return [self._to_rabbitmq(node, username, password) for node in self._nodes]
-
-    def prefer(self, link: WorkersLink) -> None:
-        """Tries this broker first from now on."""
-        self._nodes.sort(key=lambda node: node != link.node)
+        return self._to_rabbitmq(node, username, (await read_secrets({"password": secret}))["password"])
 
     def _to_rabbitmq(self, node: str, username: str, password: str) -> WorkersLink:
         url = urllib.parse.urlsplit(node)
@@ -189,7 +183,6 @@ class WorkersLinks:
         return WorkersLink(
             kind="amqp",
             name=f"rabbitmq at {node}",
-            node=node,
             host=url.hostname or "",
             port=url.port or _PORTS[url.scheme],
             virtual_host=self._own.vhost or self._settings.rabbitmq.vhost,
@@ -209,7 +202,6 @@ class WorkersLinks:
         return WorkersLink(
             kind="redis",
             name=self._redis.name,
-            node=str(at),
             host=at.host,
             port=at.port,
             virtual_host=database,
@@ -238,6 +230,7 @@ class CeleryWorkers:
         self._library: Any = None
         self._over_redis = settings.redis is not None
         self._links = WorkersLinks(settings)
+        self._nodes = Servers(settings.workers.nodes or ("",))
         self._seconds = settings.workers.seconds
         self._context = context
         self._clock = context.clock
@@ -268,17 +261,12 @@ class CeleryWorkers:
         """Asks by the first broker that can be used. Raises AdapterError."""
         if self._library is None:  # its import takes longer than an asking may
             self._library = await asyncio.to_thread(loaded, over_redis=self._over_redis)
-        errors = []
-        for link in await self._links.links():
-            at = self._clock.now()
-            try:
-                heard = await self._heard(link)
-            except AdapterError as error:
-                errors.append(error)
-                continue
-            self._links.prefer(link)
-            return self._said(link, at, heard)
-        raise AdapterError("; ".join(each.message for each in errors), alive=all(each.alive for each in errors))
+        link, at, heard = await self._nodes.ask(self._heard_by, AdapterError, _none_answered)
+        return self._said(link, at, heard)
+
+    async def _heard_by(self, node: str) -> tuple[WorkersLink, datetime, Any]:
+        link, at = await self._links.link(node), self._clock.now()
+        return link, at, await self._heard(link)
 
     async def _heard(self, link: WorkersLink) -> Any:
         """Returns the answers; raises AdapterError, also after the deadline."""
@@ -305,6 +293,11 @@ class CeleryWorkers:
             why = next(iter(faults.values()), silence(silent) if silent else "solo pools do not while busy")
             raise AdapterError(f"{link.name}: no Celery worker answered within {self._seconds:g}s: {why}", alive=True)
         return Said(at, reports, silent, earlier, tuple(faults.values()))
+
+
+def _none_answered(faults: Sequence[AdapterError]) -> AdapterError:
+    text = "; ".join(dict.fromkeys(each.message for each in faults))
+    return AdapterError(text, alive=all(each.alive for each in faults))
 
 
 def loaded(*, over_redis: bool) -> Any:
