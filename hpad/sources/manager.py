@@ -35,12 +35,15 @@ class _Opened(msgspec.Struct, frozen=True):
     `files` are those whose content its adapter keeps, as they were before they were read.
     """
 
-    settings: settings.SourceSettings
     offer: Offer
     source: QueriedSource | None = None
     context: Context | None = None
     error: AdapterError | None = None
     files: Stamps = {}
+
+    @property
+    def settings(self) -> settings.SourceSettings:
+        return self.offer.settings
 
     def report(self) -> SourceReport:
         name, adapter = self.settings.name, self.settings.adapter
@@ -240,24 +243,15 @@ class Gatherer:
             return None
         if not await _serves(opened, source):
             return None
-        offer = replace(
-            opened.offer, match=source.match, namespaces=source.namespaces, opened=source.queries.namespaces
-        )
-        return replace(opened, settings=source, offer=offer)
+        return replace(opened, offer=replace(opened.offer, settings=source))
 
     async def _open(self, source: settings.SourceSettings) -> _Opened:
-        offer = Offer(
-            source=source.name,
-            match=source.match,
-            namespaces=source.namespaces,
-            opened=source.queries.namespaces,
-            implicit=source not in self._settings,
-        )
+        offer = Offer(settings=source, implicit=source not in self._settings)
         redactor = Redactor(source.settings)
         try:
             adapter = await plugins.load(source.adapter)
         except AdapterError as error:
-            return _broken(source, offer, redactor, f'source "{source.name}": {error.message}', error.blame)
+            return _broken(offer, redactor, f'source "{source.name}": {error.message}', error.blame)
         redactor.mark(source.settings, adapter.Settings)
         calls = limits.of(source, self._period)
         context = replace(redactor.guarded(self._contexts(source.name, source.adapter)), timeout=calls.timeout)
@@ -273,7 +267,7 @@ class Gatherer:
             await context.http.close()
             if not isinstance(error, AdapterError):
                 raise
-            return _broken(source, offer, redactor, error.message, error.blame)
+            return _broken(offer, redactor, error.message, error.blame)
         working = QueriedSource(
             source.name,
             built,
@@ -292,8 +286,8 @@ class Gatherer:
             await context.http.close()
             if not isinstance(error, AdapterError):
                 raise
-            return replace(_broken(source, offer, redactor, error.message, error.blame), files=kept)
-        return _Opened(source, offer, working, context, files=kept)
+            return replace(_broken(offer, redactor, error.message, error.blame), files=kept)
+        return _Opened(offer, working, context, files=kept)
 
 
 def _built(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:
@@ -306,9 +300,9 @@ def _built(source: settings.SourceSettings, adapter: type[Adapter], context: Con
     return built
 
 
-def _broken(source: settings.SourceSettings, offer: Offer, redactor: Redactor, text: str, blame: str) -> _Opened:
+def _broken(offer: Offer, redactor: Redactor, text: str, blame: str) -> _Opened:
     message = redactor(text)
-    return _Opened(source, replace(offer, problem=message), error=AdapterError(message, blame))
+    return _Opened(replace(offer, problem=message), error=AdapterError(message, blame))
 
 
 class Asked:

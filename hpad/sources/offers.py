@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from hpad import settings
 from hpad.adapter import Operator, Query
+from hpad.settings import Match, SourceSettings
 
 _EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
 _WILDCARDS = frozenset("*?[")
@@ -15,29 +15,39 @@ _WILDCARDS = frozenset("*?[")
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """What one source can answer.
 
-    `serves` holds metric types. `metrics` holds patterns of the names that its adapter answers without a rule, or such
-    patterns by type, empty for none; `match` holds rules of the configuration, which replace `metrics`. `parameters`
-    holds the labels that its adapter reads from selectors, None if the adapter does not say so. `namespaces` holds
-    patterns of the namespaces whose HPAs may use it, empty for all. `opened` holds patterns of the namespaces whose
-    Autoscalers may bring queries of their own, empty for none, and `query_schema` the schema of these, or why the
-    source takes none. `problem` is the error of a source that could not be set up, which names it; None if it works.
-    An `implicit` source is built in and not configured.
+    `settings` are those of the configuration; their `match` replaces `metrics`, the patterns of the names that the
+    adapter answers without a rule, or such patterns by type, empty for none. `serves` holds metric types. `parameters`
+    holds the labels that its adapter reads from selectors, None if the adapter does not say so. `query_schema` is that
+    of the queries that Autoscalers may bring along, or why the source takes none. `problem` is the error of a source
+    that could not be set up, which names it; None if it works. An `implicit` source is built in and not configured.
     """
 
-    source: str
+    settings: SourceSettings
     serves: frozenset[str] = frozenset()
     metrics: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ("*",)
-    match: tuple[settings.Match, ...] = ()
     parameters: frozenset[str] | None = None
-    namespaces: tuple[str, ...] = ()
-    opened: tuple[str, ...] = ()
     query_schema: type[msgspec.Struct] | str = "it is closed"
     problem: str | None = None
     implicit: bool = False
 
+    @property
+    def source(self) -> str:
+        """Its name."""
+        return self.settings.name
+
+    @property
+    def match(self) -> tuple[Match, ...]:
+        """The rules of the configuration."""
+        return self.settings.match
+
     def admits(self, query: Query) -> bool:
         """Returns whether HPAs of the query's namespace may use the source."""
-        return one_of(self.namespaces, query.namespace)
+        return one_of(self.settings.namespaces, query.namespace)
+
+    def takes_own(self, query: Query) -> bool:
+        """Returns whether Autoscalers of the query's namespace may bring queries along."""
+        opened = self.settings.queries.namespaces
+        return bool(opened) and one_of(opened, query.namespace) and self.admits(query)
 
     def takes(self, query: Query) -> bool:
         """Returns whether the source answers a query that no route matches, if it admits the namespace."""
@@ -59,7 +69,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
             return ()
         return tuple(self.metrics.get(kind, ()) if isinstance(self.metrics, Mapping) else self.metrics)
 
-    def chosen_by(self, rule: settings.Match, query: Query) -> Iterator[tuple[str, str]]:
+    def chosen_by(self, rule: Match, query: Query) -> Iterator[tuple[str, str]]:
         """Yields the labels of a rule that choose the source and mean nothing to its adapter, with the query's values.
 
         Where the adapter does not list its parameters, a label with a pattern stays: its value says more than the rule.
@@ -75,7 +85,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         return [self.metrics.get(query.type, ()) if isinstance(self.metrics, Mapping) else self.metrics]
 
 
-def matches(rule: settings.Match, query: Query) -> bool:
+def matches(rule: Match, query: Query) -> bool:
     """Returns whether all fields of the rule fit the query; patterns are shell-style."""
     return (
         one_of(rule.types, query.type)
@@ -101,5 +111,5 @@ def one_of(patterns: Sequence[str], text: str) -> bool:
     return not patterns or any(fnmatch.fnmatchcase(text, pattern) for pattern in patterns)
 
 
-def patterns_in(rules: Sequence[settings.Match]) -> list[str]:
+def patterns_in(rules: Sequence[Match]) -> list[str]:
     return [pattern for rule in rules for pattern in rule.metrics or ("*",)]

@@ -14,7 +14,7 @@ from hpad.api.problem import Problem
 from hpad.api.sample import DEFINED
 from hpad.api.text import meant
 from hpad.sources import plugins
-from hpad.sources.offers import Offer, one_of
+from hpad.sources.offers import Offer
 
 A = TypeVar("A", bound=Answer)
 _READ: Final = "read"
@@ -36,13 +36,13 @@ class OwnQueries:
             return definition.source
         offer, namespace = self._offers.get(definition.source), query.namespace
         if offer is None:
-            opened = [each.source for each in self._offers.values() if _is_open(each, query)]
+            opened = [each.source for each in self._offers.values() if each.takes_own(query)]
             near = meant(definition.source, opened)
             there = f'open to queries of namespace "{namespace}": {", ".join(opened) or "none"}'
             raise AdapterError(f'there is no source "{definition.source}"{near}; {there}', "spec")
         if not offer.admits(query):
             raise AdapterError(f'source "{offer.source}" is not offered to namespace "{namespace}"', "spec")
-        if not _is_open(offer, query):
+        if not offer.takes_own(query):
             needed = f"its configuration would need queries: {{namespaces: [{namespace}]}}"
             raise AdapterError(
                 f'source "{offer.source}" is not open to queries of namespace "{namespace}": {needed}', "spec"
@@ -75,11 +75,6 @@ class OwnQueries:
             return metric
         read = QueryDefinition(definition.source, definition.text, metric)
         return msgspec.structs.replace(query, name=DEFINED, definition=read, members=None)
-
-
-def _is_open(offer: Offer, query: Query) -> bool:
-    opened = bool(offer.opened) and one_of(offer.opened, query.namespace)
-    return opened and offer.admits(query)
 
 
 def _metric(definition: QueryDefinition, offer: Offer) -> msgspec.Struct | str:
@@ -125,8 +120,7 @@ def _offer(source: settings.SourceSettings) -> Offer:
         schema = plugins.query_schema(source, plugins.adapter_class(source.adapter))
     except AdapterError as error:
         schema = error.message
-    namespaces, opened = source.namespaces, source.queries.namespaces
-    return Offer(source=source.name, namespaces=namespaces, opened=opened, query_schema=schema)
+    return Offer(settings=source, query_schema=schema)
 
 
 def named(query: Query, answer: A) -> A | AdapterError:

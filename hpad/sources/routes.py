@@ -29,7 +29,7 @@ class RoutePlan:
         self._routes = tuple(routes)
         self._offers = {offer.source: offer for offer in offers}
         self._own = OwnQueries(offers)
-        self._confines = any(offer.namespaces for offer in offers)
+        self._confines = any(offer.settings.namespaces for offer in offers)
         rules = [*(route.match for route in routes), *(rule for offer in offers for rule in offer.match)]
         self._by_labels = any(rule.labels for rule in rules)
         by_more = self._routes or self._confines or any(offer.match for offer in offers)

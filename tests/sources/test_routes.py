@@ -1,5 +1,7 @@
 """Which source answers: routes first, then the sources' own rules, then what their adapters serve."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -8,9 +10,21 @@ from hpad.adapter import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, A
 from hpad.sources.offers import Offer
 from hpad.sources.routes import RoutePlan
 
-METRICS_SERVER = Offer(source="metrics-server", serves=frozenset({RESOURCE, CONTAINER_RESOURCE}))
-RABBITMQ = Offer(source="rabbit", serves=frozenset({EXTERNAL}), metrics=("queue_messages", "queue_messages_ready"))
-EXTERNAL_METRICS = Offer(source="external-metrics", serves=frozenset({EXTERNAL}))
+
+def offer(name: str, match: tuple[settings.Match, ...] = (), namespaces: tuple[str, ...] = (), **fields: Any) -> Offer:
+    source = settings.SourceSettings(name=name, adapter=name, match=match, namespaces=namespaces)
+    return Offer(settings=source, **fields)
+
+
+def rabbit(match: tuple[settings.Match, ...], **fields: Any) -> Offer:
+    """Returns the offer of RABBITMQ with these rules."""
+    metrics = ("queue_messages", "queue_messages_ready")
+    return offer("rabbit", match, serves=frozenset({EXTERNAL}), metrics=metrics, **fields)
+
+
+METRICS_SERVER = offer("metrics-server", serves=frozenset({RESOURCE, CONTAINER_RESOURCE}))
+RABBITMQ = rabbit(())
+EXTERNAL_METRICS = offer("external-metrics", serves=frozenset({EXTERNAL}))
 
 
 def route(source: str, **match: object) -> settings.Route:
@@ -56,14 +70,14 @@ def test_a_route_matches_when_all_of_its_fields_fit(match, goes):
 
 def test_the_first_route_wins():
     routes = [route("b", metrics=("queue_messages",)), route("a", metrics=("queue_*",))]
-    offers = [Offer(source=name, serves=frozenset({EXTERNAL})) for name in "ab"]
+    offers = [offer(name, serves=frozenset({EXTERNAL})) for name in "ab"]
     assert RoutePlan(routes, offers).source(testing.external("queue_messages")) == "b"
     assert RoutePlan(routes, offers).source(testing.external("queue_age")) == "a"
 
 
 def test_a_rule_of_the_source_replaces_what_its_adapter_serves_by_itself():
-    backlog = Offer(
-        source="rabbit", serves=frozenset({EXTERNAL}), metrics=("queue_messages",),
+    backlog = offer(
+        "rabbit", serves=frozenset({EXTERNAL}), metrics=("queue_messages",),
         match=(settings.Match(metrics=("backlog",)),),
     )  # fmt: skip
     plan = RoutePlan((), (backlog, EXTERNAL_METRICS))
@@ -84,7 +98,7 @@ def test_without_a_source_the_error_names_metric_sources_and_remedy():
 
 
 def test_a_broken_source_is_listed_with_its_error():
-    broken = Offer(source="mine", problem='source "mine": there is no adapter')
+    broken = offer("mine", problem='source "mine": there is no adapter')
     with pytest.raises(AdapterError, match='configured sources: source "mine": there is no adapter'):
         RoutePlan((), (broken,)).source(testing.external("foo"))
     assert RoutePlan([route("mine")], (broken,)).source(testing.external("foo")) == "mine"
@@ -105,8 +119,8 @@ def test_a_route_to_an_unknown_source_is_an_error():
 
 
 def test_a_source_is_confined_to_the_namespaces_of_its_setting():
-    mine = Offer(source="mine", serves=frozenset({EXTERNAL}), namespaces=("team-*",))
-    other = Offer(source="other", serves=frozenset({EXTERNAL}), metrics=("b",))
+    mine = offer("mine", serves=frozenset({EXTERNAL}), namespaces=("team-*",))
+    other = offer("other", serves=frozenset({EXTERNAL}), metrics=("b",))
     chosen = RoutePlan((), (mine, other))
     assert chosen.source(testing.external("a", namespace="team-a")) == "mine"
     assert chosen.source(testing.external("b", namespace="shop")) == "other"
@@ -116,9 +130,9 @@ def test_a_source_is_confined_to_the_namespaces_of_its_setting():
 
 
 def test_a_confined_metric_does_not_go_to_a_built_in_source_instead():
-    named = Offer(source="mine", serves=frozenset({EXTERNAL}), metrics=("a",), namespaces=("shop",))
-    anything = Offer(source="prom", serves=frozenset({EXTERNAL}), namespaces=("shop",))
-    own = Offer(source="external-metrics", serves=frozenset({EXTERNAL}), implicit=True)
+    named = offer("mine", serves=frozenset({EXTERNAL}), metrics=("a",), namespaces=("shop",))
+    anything = offer("prom", serves=frozenset({EXTERNAL}), namespaces=("shop",))
+    own = offer("external-metrics", serves=frozenset({EXTERNAL}), implicit=True)
     chosen = RoutePlan((), (named, anything, own))
     assert chosen.source(testing.external("b")) == "external-metrics"
     with pytest.raises(AdapterError, match='source "mine" is not offered to HPAs of namespace "default"'):
@@ -126,7 +140,7 @@ def test_a_confined_metric_does_not_go_to_a_built_in_source_instead():
 
 
 def test_a_route_does_not_open_a_source_to_other_namespaces():
-    mine = Offer(source="mine", serves=frozenset({EXTERNAL}), namespaces=("shop",))
+    mine = offer("mine", serves=frozenset({EXTERNAL}), namespaces=("shop",))
     chosen = RoutePlan((settings.Route(match=settings.Match(), source="mine"),), (mine,))
     with pytest.raises(AdapterError, match="is not offered"):
         chosen.source(testing.external("a", namespace="other"))
@@ -151,8 +165,8 @@ def test_a_label_that_chose_the_source_is_no_parameter(labels, parameters, left,
     rule = settings.Match(metrics=("queue_messages",), labels=labels)
     other = settings.Match(metrics=("queue_*",), labels={"broker": "us"})
     offered = None if parameters is None else frozenset(parameters)
-    rabbit = msgspec.structs.replace(RABBITMQ, parameters=offered, match=() if by_route else (rule, other))
-    plan = RoutePlan([settings.Route(match=rule, source="rabbit")] if by_route else [], (rabbit, EXTERNAL_METRICS))
+    taken = rabbit(() if by_route else (rule, other), parameters=offered)
+    plan = RoutePlan([settings.Route(match=rule, source="rabbit")] if by_route else [], (taken, EXTERNAL_METRICS))
     query = testing.external("queue_messages", "queue=a,broker=eu")
     assert plan.source(query) == "rabbit"
     handed = plan.handed(query, "rabbit")
@@ -163,7 +177,7 @@ def test_a_label_that_chose_the_source_is_no_parameter(labels, parameters, left,
 def test_each_rule_of_a_source_that_matches_takes_its_labels_out():
     """The first one has none."""
     rules = (settings.Match(metrics=("queue_*",)), settings.Match(labels={"broker": "eu"}))
-    plan = RoutePlan((), (msgspec.structs.replace(RABBITMQ, parameters=frozenset({"queue"}), match=rules),))
+    plan = RoutePlan((), (rabbit(rules, parameters=frozenset({"queue"})),))
     assert str(plan.handed(testing.external("queue_messages", "queue=a,broker=eu"), "rabbit").selector) == "queue=a"
 
 
@@ -171,29 +185,29 @@ def test_each_rule_of_a_source_that_matches_takes_its_labels_out():
 def test_a_second_requirement_that_no_value_can_meet_is_not_taken_out(further):
     """Without it the adapter would answer for "eu", where Kubernetes selects nothing."""
     rules = (settings.Match(labels={"broker": "eu"}),)
-    plan = RoutePlan((), (msgspec.structs.replace(RABBITMQ, parameters=frozenset({"queue"}), match=rules),))
+    plan = RoutePlan((), (rabbit(rules, parameters=frozenset({"queue"})),))
     handed = plan.handed(testing.external("queue_messages", f"queue=a,broker=eu,{further}"), "rabbit")
     assert handed.selector == testing.external("queue_messages", f"queue=a,{further}").selector
 
 
 def test_a_second_requirement_that_the_value_meets_is_taken_out_too():
     rules = (settings.Match(labels={"broker": "eu"}),)
-    plan = RoutePlan((), (msgspec.structs.replace(RABBITMQ, parameters=frozenset({"queue"}), match=rules),))
+    plan = RoutePlan((), (rabbit(rules, parameters=frozenset({"queue"})),))
     query = testing.external("queue_messages", "queue=a,broker in (eu),broker,broker!=us")
     assert str(plan.handed(query, "rabbit").selector) == "queue=a"
 
 
 def test_a_query_without_such_labels_is_handed_over_as_it_is():
     rules = (settings.Match(labels={"broker": "eu"}),)
-    plan = RoutePlan((), (msgspec.structs.replace(RABBITMQ, match=rules), EXTERNAL_METRICS))
+    plan = RoutePlan((), (rabbit(rules), EXTERNAL_METRICS))
     for query in (testing.external("queue_messages", "queue=a"), testing.external("queue_messages")):
         assert plan.handed(query, plan.source(query)) is query
 
 
 @pytest.mark.parametrize("names", [(), {EXTERNAL: (), PODS: ()}, {EXTERNAL: ("other",), PODS: ()}])
 def test_an_adapter_without_names_of_a_type_takes_no_metric_of_it(names):
-    json = Offer(source="json", serves=frozenset({EXTERNAL, PODS}), metrics=names)
-    custom_metrics = Offer(source="custom-metrics", serves=frozenset({OBJECT, PODS}), implicit=True)
+    json = offer("json", serves=frozenset({EXTERNAL, PODS}), metrics=names)
+    custom_metrics = offer("custom-metrics", serves=frozenset({OBJECT, PODS}), implicit=True)
     plan = RoutePlan((), (json, EXTERNAL_METRICS, custom_metrics))
     assert plan.source(testing.external("queue_messages")) == "external-metrics"
     assert plan.source(testing.pods_metric("requests_per_second", "app=web")) == "custom-metrics"
