@@ -365,17 +365,6 @@ def _pods_fault(answer: Any) -> str | None:
     if not isinstance(answer.values, Mapping) or (most is not None and (type(most) is not int or most < 0)):
         return _OTHER
     for pod, value in answer.values.items():
-        # All of `_pod_fault` for the types that nearly all values have: it is called for each pod in each period.
-        if (
-            type(pod) is str
-            and type(value) is PodValue
-            and type(value.value) is int
-            and value.value in _INT64
-            and type(value.timestamp) is datetime
-            and value.timestamp.tzinfo is not None
-            and type(value.window) is timedelta
-        ):
-            continue
         fault = _pod_fault(pod, value)
         if fault is not None:
             return fault

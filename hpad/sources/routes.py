@@ -29,10 +29,9 @@ class RoutePlan:
         self._routes = tuple(routes)
         self._offers = {offer.source: offer for offer in offers}
         self._own = OwnQueries(offers)
-        self._confines = any(offer.settings.namespaces for offer in offers)
         rules = [*(route.match for route in routes), *(rule for offer in offers for rule in offer.match)]
         self._by_labels = any(rule.labels for rule in rules)
-        by_more = self._routes or self._confines or any(offer.match for offer in offers)
+        by_more = self._routes or any(offer.match or offer.settings.namespaces for offer in offers)
         self._known: dict[tuple[str, str], str] | None = None if by_more else {}
         """The sources by type and name, where nothing else decides."""
 
@@ -89,8 +88,6 @@ class RoutePlan:
 
         A metric that a source takes by name does not go to an implicit source instead.
         """
-        if not self._confines:  # the usual case, once per metric and turn: the first match, without lists
-            return next((offer.source for offer in self._offers.values() if offer.takes(query)), None)
         takers = [offer for offer in self._offers.values() if offer.takes(query)]
         admitted = next((offer for offer in takers if offer.admits(query)), None)
         confined = next((offer for offer in takers if offer.takes_by_name(query)), None)
