@@ -12,7 +12,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import AUTOSCALER_KEY, Key
 from hpad.api.text import meant, shown
 from hpad.api.wire import UNDECODABLE
-from hpad.cli import competing, fetch, manifest
+from hpad.cli import doctor_targets, fetch, manifest
 from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
 from hpad.kube import errors, hpas, paths
@@ -102,12 +102,12 @@ async def _listed(args: argparse.Namespace, settings: Settings) -> KnownHpas:
     scope = msgspec.structs.replace(settings, namespaces=_namespaces(args), hpa_selector="")
     async with Client(where, SystemClock()) as client:
         try:
-            items = await competing.listed_hpas(client, scope, paths.HPAS)
+            items = await doctor_targets.listed_hpas(client, scope, paths.HPAS)
         except errors.ApiError as error:
             raise Failure(f"HPAs cannot be listed: {error.message}") from None
         known = _decoded(items, "", settings)
         try:
-            others = await competing.listed_hpas(client, scope, paths.AUTOSCALERS)
+            others = await doctor_targets.listed_hpas(client, scope, paths.AUTOSCALERS)
         except errors.ApiError as error:
             notes = [] if error.status == 404 else [f"Autoscalers cannot be listed: {error.message}"]
             return known._replace(notes=notes)
@@ -143,7 +143,7 @@ def _decoded(items: Iterable[msgspec.Raw], kind: str, settings: Settings) -> Kno
 def _key(item: msgspec.Raw, kind: str) -> Key:
     """Returns the key of an object that cannot be decoded."""
     try:
-        metadata = msgspec.json.decode(item, type=competing.Object).metadata
+        metadata = msgspec.json.decode(item, type=doctor_targets.Object).metadata
     except msgspec.MsgspecError:
         return Key("?", "?", kind)
     return Key(metadata.namespace, metadata.name, kind)

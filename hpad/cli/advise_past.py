@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from hpad.api import numbers
 from hpad.api.metadata import Key
-from hpad.cli import advise_hpas, fetch, moments, own_queries
+from hpad.cli import advise_hpas, advise_queries, fetch, moments
 from hpad.cli.output import Failure, WrongUse
 from hpad.engine import words
 from hpad.settings import Settings
@@ -128,7 +128,7 @@ def _queried(
     known = advise_hpas.found(args, settings, only)
     server = QueriedPrometheus(args.prometheus, args.prometheus_token_file, args.prometheus_ca_file)
     options = reading.ReadingOptions(
-        own=own_queries.read(args, settings, known.hpas),
+        own=advise_queries.read(args, settings, known.hpas),
         most_samples=args.most_values,
         cache=args.resume,
         progress=progress.read,

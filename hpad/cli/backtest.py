@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from hpad.api import numbers
 from hpad.api.hpa import HorizontalPodAutoscaler, titled
 from hpad.api.text import meant, shown
-from hpad.cli import manifest, moments, output, simulate_text, workload
+from hpad.cli import manifest, moments, output, simulate_text, simulate_workload
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.cli.replay import located
 from hpad.clock import SystemClock
@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="an Object or External metric with an averageValue that falls as replicas grow; others do not depend on"
         " the count",
     )
-    workload.add_argument(past)
+    simulate_workload.add_argument(past)
     past.add_argument("--startup", metavar="DURATION", type=numbers.seconds, default=10.0, help="of a replica (10s)")
     past.add_argument("--lag", metavar="DURATION", type=numbers.seconds, default=0.0, help="until a value is seen (0s)")
     past.add_argument("--period", metavar="DURATION", type=numbers.some_seconds, help=manifest.PERIOD)
@@ -204,7 +204,7 @@ def _check_length(found: LoadHistory, period: timedelta) -> None:
 
 
 def _past(args: argparse.Namespace) -> PastLoad:
-    return PastLoad(args.startup, args.lag, frozenset(args.shared), workload.parse(args.queue))
+    return PastLoad(args.startup, args.lag, frozenset(args.shared), simulate_workload.parse(args.queue))
 
 
 def _history(args: argparse.Namespace) -> LoadHistory:

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hpad import clock
-from hpad.cli import checks, competing, doctor_controllers, flags, output
-from hpad.cli.checks import ERROR, LEVELS, NOTE, OK, WARNING, Finding
+from hpad.cli import doctor_checks, doctor_controllers, doctor_targets, flags, output
+from hpad.cli.doctor_checks import ERROR, LEVELS, NOTE, OK, WARNING, Finding
 from hpad.daemon import assembly, logs
 from hpad.engine.styled import line
 from hpad.kube import client, competitors, errors, paths, scale
@@ -241,20 +241,20 @@ async def examine(read: Callable[[], Settings]) -> list[Finding]:
         settings = read()
     except SettingsError as error:
         return [Finding("configuration", ERROR, problem.text, _CORRECT) for problem in error.problems]
-    found = await checks.check_configuration(settings, clock.SystemClock())
+    found = await doctor_checks.check_configuration(settings, clock.SystemClock())
     try:
         where = await asyncio.to_thread(kubeconfig.load_cluster_config, settings.kubeconfig, settings.context)
     except ConfigError as error:
-        found += await checks.check_store(settings, None)
+        found += await doctor_checks.check_store(settings, None)
         named = not isinstance(error, kubeconfig.NoConfigError)
         do = "correct it there" if named else "name a kubeconfig with --kubeconfig"
         return [*found, Finding("server", ERROR, str(error), do)]
-    found += await checks.check_store(settings, where.namespace)
+    found += await doctor_checks.check_store(settings, where.namespace)
     async with client.Client(where, clock.SystemClock()) as api:
-        on_server, there = await checks.check_server(api, settings)
+        on_server, there = await doctor_checks.check_server(api, settings)
         found += on_server
         if there is not None:
-            installed, on_kind = await checks.check_kind(api, there)
+            installed, on_kind = await doctor_checks.check_kind(api, there)
             count, on_hpas = await _check_hpas(api, there, installed)
             found += [*on_kind, *await check_rights(api, there, count, autoscalers=installed), *on_hpas]
     return found
@@ -266,29 +266,32 @@ async def _check_hpas(api: client.Client, settings: Settings, installed: bool) -
     `installed`: the API server has Autoscalers.
     """
     if settings.manifests is not None:
-        found, hpas = await checks.check_manifests(settings, api.clock)
+        found, hpas = await doctor_checks.check_manifests(settings, api.clock)
         count = len(hpas)
     else:
         try:
-            listed = [] if settings.kinds == AUTOSCALERS else await competing.listed_hpas(api, settings, paths.HPAS)
+            listed = (
+                [] if settings.kinds == AUTOSCALERS else await doctor_targets.listed_hpas(api, settings, paths.HPAS)
+            )
         except errors.ApiError as error:
             says = f"HPAs cannot be listed, so competing controllers and sources were not checked: {error.message}"
             return 0, [Finding("controllers", ERROR, says, "see the rights above")]
-        hpas, count = checks.decode_hpas(listed), len(listed)
+        hpas, count = doctor_checks.decode_hpas(listed), len(listed)
         found = await doctor_controllers.check_controllers(api, settings, listed)
         if installed:
             with contextlib.suppress(errors.ApiError):  # the rights are reported
-                autoscalers = await competing.listed_hpas(api, settings, paths.AUTOSCALERS)
+                autoscalers = await doctor_targets.listed_hpas(api, settings, paths.AUTOSCALERS)
                 listed = [*listed, *autoscalers]
-                hpas += checks.decode_hpas(autoscalers, AUTOSCALER)
+                hpas += doctor_checks.decode_hpas(autoscalers, AUTOSCALER)
                 count += len(autoscalers)
         found += await doctor_controllers.check_other_hpad(api, settings, listed)
-    states = await competing.target_states(api, hpas)
-    found += [*checks.check_zero(settings, hpas), *competing.check_asleep(settings, hpas, states, api.clock.now())]
-    found += await competing.check_targets(api, settings, hpas, states)
-    found += await competing.check_idle_first(api, settings, hpas)
-    found += competing.check_shadow(settings, hpas, api.clock.now())
-    return count, [*found, *await checks.check_sources(api, settings, hpas)]
+    states = await doctor_targets.target_states(api, hpas)
+    found += doctor_checks.check_zero(settings, hpas)
+    found += doctor_targets.check_asleep(settings, hpas, states, api.clock.now())
+    found += await doctor_targets.check_targets(api, settings, hpas, states)
+    found += await doctor_targets.check_idle_first(api, settings, hpas)
+    found += doctor_targets.check_shadow(settings, hpas, api.clock.now())
+    return count, [*found, *await doctor_checks.check_sources(api, settings, hpas)]
 
 
 def _print(findings: Sequence[Finding]) -> None:

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from hpad.cli.checks import ERROR, NOTE, OK, WARNING, Finding, listed
-from hpad.cli.competing import Object, is_recent
+from hpad.cli.doctor_checks import ERROR, NOTE, OK, WARNING, Finding, listed
+from hpad.cli.doctor_targets import Object, is_recent
 from hpad.cli.output import counted
 from hpad.kube import access, errors, managed_fields
 from hpad.kube.client import Client

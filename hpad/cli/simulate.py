@@ -8,7 +8,7 @@ from typing import Final
 from hpad.api import numbers
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
-from hpad.cli import manifest, output, simulate_text, workload
+from hpad.cli import manifest, output, simulate_text, simulate_workload
 from hpad.cli.output import Failure, WrongUse
 from hpad.cli.simulate_text import SharedSimulation, SimulatedHpa, SimulatedTurn
 from hpad.engine.annotations import PLAIN
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--price", metavar="PRICE", type=numbers.number, default=None, help="of one replica per hour")
     parser.add_argument("--explain", action="store_true", help="print every decision, also those that keep the count")
     output.add_format(parser, "text", "json", "csv")
-    workload.add_arguments(parser)
+    simulate_workload.add_arguments(parser)
     output.add_color(parser)
 
 
@@ -111,7 +111,7 @@ class _Member:
         self.turns: list[SimulatedTurn] = []
         self.notes = manifest.mistakes(hpa)
 
-    def start(self, recipe: workload.LoadRecipe, args: argparse.Namespace, settings: Settings) -> None:
+    def start(self, recipe: simulate_workload.LoadRecipe, args: argparse.Namespace, settings: Settings) -> None:
         """Makes the workload."""
         self.period = manifest.period(args.period, self.hpa, settings.sync_period)
         self._replicas = args.replicas or max(1, self.hpa.spec.min_replicas or 1)
@@ -162,7 +162,7 @@ def _members(args: argparse.Namespace, settings: Settings) -> tuple[dict[str, _M
     members = {str(hpa.key): _Member(hpa, own, place, args) for place, (hpa, own) in enumerate(loads)}
     given = [each for member in members.values() for each in member.loads]
     length = timedelta(seconds=_length(args.length, given))
-    recipe = workload.LoadRecipe(args)
+    recipe = simulate_workload.LoadRecipe(args)
     for member in members.values():
         member.start(recipe, args, settings)
         if length < member.period:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from hpad.adapter import AdapterError, Answer, ObjectSample, PodSample
-from hpad.cli import client, flags, metric_request, offline, output, program
-from hpad.cli.metric_request import MetricRequest, quantity
+from hpad.cli import client, flags, offline, output, program, sources_request
+from hpad.cli.sources_request import MetricRequest, quantity
 from hpad.clock import SystemClock
 from hpad.daemon import logs
 from hpad.engine.styled import line
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_format(parser)
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
     test = program.add_command(actions, "test", run_test, "read one metric of a source", _TEST, _TEST_EPILOG)
-    metric_request.add_arguments(test)
+    sources_request.add_arguments(test)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,20 +76,20 @@ def run_test(args: argparse.Namespace) -> int:
 
 async def _test(settings: Settings, args: argparse.Namespace) -> int:
     """Reads one metric and prints it; 0 for a sample, 1 for an error. Raises Failure for an invalid request."""
-    request = await metric_request.read(settings, args)
+    request = await sources_request.read(settings, args)
     deadline = settings.sync_period.total_seconds() * limits.PATIENCE
     async with offline.contexts(settings, args) as make:
         async with offline.gatherer(settings, make) as gatherer:
-            request = metric_request.routed(gatherer, request)
+            request = sources_request.routed(gatherer, request)
             began = make.clock.monotonic()
             [answer] = await gatherer.gather([request.query], deadline=deadline, identity=request.hpa)
             seconds = make.clock.monotonic() - began
         explanation = await _explained(request, make)
     if args.output == "json":
-        fields = metric_request.request_fields(request, explanation) | {"seconds": round(seconds, 3)}
-        output.print_value(fields | metric_request.answer_fields(answer), "json")
+        fields = sources_request.request_fields(request, explanation) | {"seconds": round(seconds, 3)}
+        output.print_value(fields | sources_request.answer_fields(answer), "json")
     else:
-        for text in metric_request.heading(request, explanation):
+        for text in sources_request.heading(request, explanation):
             print(text)  # in one line: the query is for copying
         lines = [f"took:       {seconds:.3f}s", *_as_text(answer)]
         output.show_lines((line(each, hang=12) for each in lines), most=None)
@@ -100,7 +100,7 @@ async def _explained(request: MetricRequest, make: plugins.Contexts) -> str | No
     """Returns the query in the language of the source; None if the adapter fails (the answer then has the reason)."""
     try:
         async with offline.adapter(request.source, make) as (adapter, _):
-            return await metric_request.explained(adapter, metric_request.for_hpa(adapter, request))
+            return await sources_request.explained(adapter, sources_request.for_hpa(adapter, request))
     except AdapterError:
         return None
 

@@ -19,7 +19,7 @@ from support.scripted_server import says, serving
 from hpad import settings
 from hpad.adapter import AdapterError
 from hpad.cli import doctor, main
-from hpad.cli.checks import Finding
+from hpad.cli.doctor_checks import Finding
 from hpad.daemon import assembly
 from hpad.kube.auth.kubeconfig import load_cluster_config
 from hpad.lab.cluster import Cluster

@@ -16,7 +16,7 @@ from hpad.api import selector
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import AUTOSCALER_KEY, Key
 from hpad.api.wire import UNDECODABLE
-from hpad.cli.checks import ERROR, NOTE, OK, WARNING, Finding, listed
+from hpad.cli.doctor_checks import ERROR, NOTE, OK, WARNING, Finding, listed
 from hpad.cli.output import counted
 from hpad.engine import annotations, busy, conditions
 from hpad.engine.controls import IN_SHADOW

@@ -1,7 +1,7 @@
 """The checks of `hpad doctor` on configuration, manifests, API server, state store, scale to zero and metric sources.
 
 Each check returns findings and raises no exception for problems. Rights are checked in doctor.py, competing controllers
-in competing.py.
+in doctor_targets.py.
 """
 
 import asyncio

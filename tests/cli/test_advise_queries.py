@@ -13,7 +13,7 @@ from hpad import settings
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, PastPromQL, Query
 from hpad.api.hpa import HorizontalPodAutoscaler, OwnQuery, defaulted, from_builtins
 from hpad.api.metadata import Key
-from hpad.cli.own_queries import own_queries
+from hpad.cli.advise_queries import own_queries
 from hpad.clock import SystemClock
 from hpad.sources import plugins
 
@@ -187,7 +187,7 @@ def test_errors_have_no_secrets_and_a_bug_is_named_one(tmp_path: Path, odd: type
 def test_a_source_that_is_away_does_not_take_minutes(
     tmp_path: Path, odd: type[Odd], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hpad.cli.own_queries._LONGEST", 0.2)
+    monkeypatch.setattr("hpad.cli.advise_queries._LONGEST", 0.2)
     monkeypatch.setattr(odd, "seconds", 0.15)
     found = asked(tmp_path, ODD, *(hpa(external("m"), name=f"web-{number}") for number in range(50)))
     assert len(odd.calls) in (1, 2)  # one on a machine that stands still for as long

@@ -11,8 +11,8 @@ import msgspec
 from hpad.adapter import EXTERNAL, OBJECT, PODS, Adapter, AdapterError, HPAIdentity, PastPromQL, Query
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
-from hpad.cli import metric_request, offline
-from hpad.cli.metric_request import MetricRequest
+from hpad.cli import offline, sources_request
+from hpad.cli.sources_request import MetricRequest
 from hpad.daemon import logs
 from hpad.engine.addresses import addresses
 from hpad.engine.spec import compiled_spec
@@ -125,7 +125,7 @@ async def _answered(
     for each in asked:
         began = make.clock.monotonic()
         if past is not None and failed < _LONGEST:
-            last = await _asked_for(past, metric_request.for_hpa(adapter, each.request), window)
+            last = await _asked_for(past, sources_request.for_hpa(adapter, each.request), window)
             failed += make.clock.monotonic() - began if last.problem else 0.0
         yield each.place, last
 

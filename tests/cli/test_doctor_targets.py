@@ -10,7 +10,7 @@ import yaml
 from cli.test_doctor import found
 
 from hpad.cli import doctor
-from hpad.cli.checks import Finding
+from hpad.cli.doctor_checks import Finding
 from hpad.clock import SystemClock
 from hpad.engine.view import Gates, Tunables
 from hpad.kube import client
