@@ -4,7 +4,7 @@ Series hold the names of pods, not their labels: so the pods that a target's sel
 """
 
 import asyncio
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -16,43 +16,20 @@ from hpad.adapter import (
     SOURCE_TYPES,
     AdapterError,
     Answer,
-    ApiReader,
     Context,
     PastPromQL,
     Query,
-    Selector,
-    or_error,
     parse_duration,
 )
-from hpad.adapter_http import UNDECODABLE
-from hpad_adapters.lists import LabelIndex, ListMetadata
 from hpad_adapters.prometheus import configuration, queries, rules, samples, settings
 from hpad_adapters.prometheus.connection import PrometheusConnection
+from hpad_adapters.prometheus.pods import PodNames, TargetPods
 from hpad_adapters.prometheus.queries import QueryEntry, QueryRecipe
 from hpad_adapters.prometheus.settings import OwnPromQL
 from hpad_adapters.selection import attempt, or_raise
 
-_PAGE = "500"
 _MANY = 10_000
 """Series from which on a thread makes the samples: so many take some 20 ms."""
-PodSelection = tuple[str, Selector]
-
-
-class _Meta(msgspec.Struct, frozen=True):
-    name: str = ""
-    labels: dict[str, str] | None = None
-
-
-class _Pod(msgspec.Struct, frozen=True):
-    metadata: _Meta = _Meta()
-
-
-class _List(msgspec.Struct, frozen=True):
-    items: list[_Pod] = []
-    metadata: ListMetadata = ListMetadata()
-
-
-_decoder = msgspec.json.Decoder(_List)
 
 
 class Prometheus:
@@ -73,6 +50,7 @@ class Prometheus:
         self._rules = None if settings.rules_file else self._compiled()
         self.files = (settings.rules_file,) if settings.rules_file else ()
         self._connection = PrometheusConnection(settings, context)
+        self._pods = TargetPods(context)
         self._discovery = rules.SeriesDiscovery(self._connection, context, parse_duration(settings.discovery_ttl))
 
     @staticmethod
@@ -104,7 +82,7 @@ class Prometheus:
         """
         await self.prepare()
         distinct = dict.fromkeys(queries)
-        names = await _pod_names(self._context.api, (query for query in distinct if self._needs_pods(query)))
+        names = await self._pod_names(distinct)
         answers: dict[Query, Answer] = {}
         requests: dict[tuple[str, QueryRecipe, str], list[QueryEntry]] = {}
         for query in distinct:
@@ -121,8 +99,7 @@ class Prometheus:
     async def explain(self, query: Query) -> str:
         """Returns the PromQL of this query alone, with all variables filled in; raises AdapterError."""
         await self.prepare()
-        names = await _pod_names(self._context.api, [query] if self._needs_pods(query) else [])
-        return (await self._entry(query, names)).expression()
+        return (await self._entry(query, await self._pod_names([query]))).expression()
 
     async def past(self, query: Query, window: timedelta) -> PastPromQL:
         """Returns the PromQL of this query alone, reduced as its answer is; it has its own windows.
@@ -135,9 +112,11 @@ class Prometheus:
             raise AdapterError(f'"{query.name}": {text}: write its PromQL into the series file', "spec")
         return PastPromQL(queries.past(await self._entry(query, {})))
 
-    def group(self, query: Query) -> Hashable | None:
-        """Returns the namespace whose pods one list finds for all such queries; None for a query that needs no list."""
-        return query.namespace if self._needs_pods(query) else None
+    def group(self, query: Query) -> Query | None:
+        """Returns what queries of the same PromQL agree in if their pods may differ; None for all others."""
+        if not self._needs_pods(query) or not self._configured.answers(query):
+            return None  # the PromQL of a rule names the pods
+        return msgspec.structs.replace(query, pods=None)
 
     def personal(self, query: Query) -> bool:
         """Returns whether the PromQL depends on the HPA's name, its labels or its target."""
@@ -160,7 +139,11 @@ class Prometheus:
     def _needs_pods(self, query: Query) -> bool:
         return query.type in queries.OF_PODS and self._configured.needs_pods(query)
 
-    async def _entry(self, query: Query, names: Mapping[PodSelection, frozenset[str] | AdapterError]) -> QueryEntry:
+    async def _pod_names(self, asked: Iterable[Query]) -> PodNames:
+        needing = (query for query in asked if self._needs_pods(query))
+        return await self._pods.names((query.namespace, query.pods) for query in needing if query.pods is not None)
+
+    async def _entry(self, query: Query, names: PodNames) -> QueryEntry:
         """Returns the entry for a metric; raises AdapterError."""
         assert self._rules is not None
         pods = None
@@ -207,54 +190,3 @@ def _sampled(
         return [row for name in entry.names for row in by_pod.get(name, ())] or by_pod.get("", ())
 
     return {entry.query: attempt(samples.sample, entry, own(entry), now) for entry in entries}
-
-
-async def _pod_names(
-    api: ApiReader | None, queries: Iterable[Query]
-) -> Mapping[PodSelection, frozenset[str] | AdapterError]:
-    """Returns the names of the pods of each namespace and selector, or the error of the list.
-
-    Lists pods once per namespace and call, from the cache of the API server (resourceVersion 0).
-    """
-    selections: dict[str, set[Selector]] = {}
-    for query in queries:
-        if query.pods is not None:
-            selections.setdefault(query.namespace, set()).add(query.pods)
-    found: dict[PodSelection, frozenset[str] | AdapterError] = {}
-    pods = await asyncio.gather(*(or_error(_listed(api, *each)) for each in selections.items()))
-    for (namespace, selectors), listed in zip(selections.items(), pods, strict=True):
-        if isinstance(listed, AdapterError):
-            found |= {(namespace, selector): listed for selector in selectors}
-            continue
-        index = LabelIndex(listed, lambda pod: pod.labels)
-        found |= {
-            (namespace, selector): frozenset(pod.name for pod in index.select(selector)) for selector in selectors
-        }
-    return found
-
-
-async def _listed(api: ApiReader | None, namespace: str, selectors: set[Selector]) -> list[_Meta]:
-    """Lists the pods of the namespace; only those of the selector, if there is one selector."""
-    if api is None:
-        raise AdapterError(
-            "finding the pods needs an API server; without one, select pods by their labels "
-            "in the query: <<.PodMatchers>>",
-            "spec",
-        )
-    params = {"limit": _PAGE, "resourceVersion": "0"}
-    if len(selectors) == 1 and (text := str(next(iter(selectors)))):
-        params["labelSelector"] = text
-    pods: list[_Meta] = []
-    while True:
-        body = await api.get(f"/api/v1/namespaces/{namespace}/pods", params)
-        try:
-            page = _decoder.decode(body)
-        except UNDECODABLE:
-            text = f'the API server\'s list of the pods of "{namespace}" is no PodList'
-            raise AdapterError(text, "cluster") from None
-        pods += [pod.metadata for pod in page.items]
-        if not page.metadata.more:
-            return pods
-        params = {**params, "continue": page.metadata.more}
-        # The API server refuses a continued list with a resourceVersion.
-        params.pop("resourceVersion", None)

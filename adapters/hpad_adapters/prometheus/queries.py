@@ -183,7 +183,7 @@ class ConfiguredQueries:
     def entry(self, query: Query, names: frozenset[str] | None) -> QueryEntry | None:
         """Returns the entry for this metric, None without a query of its name; raises AdapterError (blame "spec")."""
         found = self._found(query)
-        if found is None or query.type not in _types(query.name, found[0]):
+        if found is None:
             return None
         metric, recipe = found
         selected = SeriesSelector(query.selector)
@@ -214,14 +214,19 @@ class ConfiguredQueries:
 
     def needs_pods(self, query: Query) -> bool:
         """Returns whether the query needs the names of the target's pods, because its PromQL ignores their labels."""
-        found = self._recipes.get(query.name)
+        found = self._found(query)
         return found is None or "PodMatchers" not in found[1].template.variables
+
+    def answers(self, query: Query) -> bool:
+        """Returns whether `entry` has an entry for this metric."""
+        return self._found(query) is not None
 
     def _found(self, query: Query) -> tuple[Metric, QueryRecipe] | None:
         """Returns the metric that answers a query: of the configuration, or that the query brings along."""
         definition = query.definition
         if definition is None:
-            return self._recipes.get(query.name)
+            found = self._recipes.get(query.name)
+            return None if found is None or query.type not in _types(query.name, found[0]) else found
         known = self._own.get(definition)
         if known is None:
             metric: Metric = definition.metric.as_metric
