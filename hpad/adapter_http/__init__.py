@@ -6,6 +6,7 @@ URL, or the text of a foreign exception, which may repeat the URL.
 
 # "import X as X" makes a name part of this package (PEP 484), from which adapters import it.
 from hpad.adapter_http.client import Http as Http
+from hpad.adapter_http.exchange import FORM as FORM
 from hpad.adapter_http.exchange import UNDECODABLE as UNDECODABLE
 from hpad.adapter_http.exchange import Request as Request
 from hpad.adapter_http.exchange import RequestFailedError as RequestFailedError

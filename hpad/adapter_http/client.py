@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 
 from hpad.adapter import AdapterError, Context, hide, public
-from hpad.adapter_http.exchange import UNDECODABLE, Exchange, Request, RequestFailedError, Response, decoded
+from hpad.adapter_http.exchange import FORM, UNDECODABLE, Exchange, Request, RequestFailedError, Response, decoded
 from hpad.adapter_http.options import HttpOptions, OAuth2, fits_header, read_secrets
 from hpad.clock import Clock
 
@@ -86,7 +86,7 @@ class OAuth2Tokens:
         form = {"grant_type": "client_credentials", **settings.params}
         if settings.scopes:
             form["scope"] = " ".join(settings.scopes)
-        headers = {}
+        headers = {"Content-Type": FORM}
         if settings.client_auth == "body":
             form |= {"client_id": settings.client_id, "client_secret": text}
         else:  # section 2.3.1: each part is form-encoded first
@@ -94,7 +94,8 @@ class OAuth2Tokens:
             headers["Authorization"] = aiohttp.encode_basic_auth(*quoted)
             hide(headers["Authorization"])
         try:
-            request = Request(url=settings.token_url, name=self._name, method="POST", form=form)
+            content = urllib.parse.urlencode(form).encode()
+            request = Request(url=settings.token_url, name=self._name, method="POST", content=content)
             return await self._exchange.send(request, headers)
         except RequestFailedError as error:
             # A RequestFailedError makes the caller try the next server, which would need a token as well.

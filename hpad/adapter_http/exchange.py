@@ -73,10 +73,14 @@ def _in_chain(error: BaseException, kind: type[BaseException] | tuple[type[BaseE
     return next((each for each in chain if isinstance(each, kind)), None)
 
 
+FORM: Final = "application/x-www-form-urlencoded"
+"""The media type of a form, which `urllib.parse.urlencode` writes."""
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A request. `url` is percent-encoded; `name` is the server's in errors.
 
-    `form` or `content` is the body. `headers` are those of this request; headers of the settings replace them.
+    `content` is the body. `headers` are those of this request; headers of the settings replace them.
     `server_name` is the name on the server's certificate, if not the host of the URL. A longer answer than `max_bytes`,
     or than that of the options, is refused (0: the options alone count); `cut`: it is cut there.
     """
@@ -84,7 +88,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     name: str
     method: str = "GET"
-    form: Mapping[str, str] | None = None
     content: bytes | None = None
     headers: Mapping[str, str] = {}
     server_name: str = ""
@@ -127,7 +130,7 @@ class Exchange:
                 self._session.request(
                     request.method,
                     target,
-                    data=request.content if request.form is None else request.form,
+                    data=request.content,
                     headers=_merged(request.headers, headers),
                     ssl=tls,
                     server_hostname=request.server_name or options.tls.server_name or None,

@@ -12,7 +12,7 @@ from datetime import timedelta
 import msgspec
 
 from hpad.adapter import AdapterError, Context, parse_duration
-from hpad.adapter_http import UNDECODABLE, Http, Request, decoded, first_line
+from hpad.adapter_http import FORM, UNDECODABLE, Http, Request, decoded, first_line
 from hpad_adapters.prometheus import samples
 from hpad_adapters.prometheus.settings import PrometheusServer
 
@@ -110,8 +110,8 @@ class PrometheusConnection:
         url = f"{self._base}/api/v1/{call}"
         if parameters:
             url = f"{url}?{urllib.parse.urlencode(parameters)}"
-        body = form if post else None
-        request = Request(url=url, name=self.name, method=method, form=body, max_bytes=max_bytes)
+        content, headers = (urllib.parse.urlencode(form).encode(), {"Content-Type": FORM}) if post else (None, {})
+        request = Request(url=url, name=self.name, method=method, content=content, headers=headers, max_bytes=max_bytes)
         response = await self._http.send(request)
         return self.checked(response.status, response.content_type, response.body)
 
