@@ -297,6 +297,12 @@ def _first(column: Sequence[float | None], other: Sequence[float | None]) -> lis
     return [value if value is not None else instead for value, instead in zip(column, other, strict=True)]
 
 
+def asked_for(load: float, count: int, tolerated: Tolerances) -> int:
+    """Returns the whole count that a load in replicas asks for: the present one within the tolerance."""
+    is_near = count and 1 - tolerated.down <= load / count <= 1 + tolerated.up
+    return count if is_near else math.ceil(load - _ROUNDING)
+
+
 class _Asking:
     """What the metrics ask for. `unread` is the number of metrics that have no values at all."""
 
@@ -322,16 +328,10 @@ class _Asking:
         ]
 
     def counts(self, loads: Sequence[float | None], least: int) -> list[int | None]:
-        down, up = 1 - self._tolerated.down, 1 + self._tolerated.up
-        asked: list[int | None] = []
-        for load, count in zip(loads, self._counts, strict=True):
-            if load is None:
-                asked.append(None)
-            elif count and down <= load / count <= up:
-                asked.append(count)
-            else:
-                asked.append(max(least, math.ceil(load - _ROUNDING)))
-        return asked
+        return [
+            None if load is None else max(least, asked_for(load, count, self._tolerated))
+            for load, count in zip(loads, self._counts, strict=True)
+        ]
 
     def above(self) -> list[bool | None]:
         up = 1 + self._tolerated.up

@@ -11,6 +11,7 @@ from hpad.engine.words import percent
 from hpad.simulation.advice.assessment import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.model.leap import DOWN_POLICIES, DOWN_WINDOW, UP_POLICIES, UP_WINDOW
+from hpad.simulation.advice.record import asked_for
 from hpad.simulation.advice.words import amount_of_load, days, hours_only, rounded
 from hpad.simulation.history import DAY, goal_of
 
@@ -131,7 +132,6 @@ def window_useless(case: Case) -> Iterator[FoundFault]:
 def _course(case: Case, window: float) -> _Course:
     """Follows the load with this window of scale-downs, one decision per moment, without policies."""
     record, steps = case.record, max(1, round(window / case.record.step)) if case.record.step else 1
-    down, up = 1 - record.tolerated.down, 1 + record.tolerated.up
     recent: deque[tuple[int, int]] = deque()
     count, seconds, starts = record.counts[0], 0.0, 0
     bounds = zip(record.lowest, record.highest, strict=True)
@@ -139,7 +139,7 @@ def _course(case: Case, window: float) -> _Course:
         seconds += length * count
         if load is None:
             continue
-        asked = count if count and down <= load / count <= up else math.ceil(load - 1e-9)
+        asked = asked_for(load, count, record.tolerated)
         asked = min(max(asked, low or 0), asked if high is None else high)
         while recent and recent[-1][1] <= asked:
             recent.pop()
