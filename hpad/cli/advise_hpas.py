@@ -161,13 +161,17 @@ def _chosen(known: KnownHpas, args: argparse.Namespace) -> KnownHpas:
     for text, name in zip(args.names, asked, strict=True):
         if not any(_names(name, key) for key in keys):
             raise Failure(f"there is no HPA {shown(text)}{meant(text, _forms(keys))}")
-    return known.kept(lambda key: is_wanted(key, args.namespace, asked))
+    return known.kept(wanted(args))
 
 
-def is_wanted(key: Key, namespace: str | None, asked: Sequence[tuple[str, str, str]]) -> bool:
-    """Returns whether an HPA is in the namespace (None: any) and has one of the names (none: any)."""
-    inside = namespace in (None, key.namespace)
-    return inside and (not asked or any(_names(name, key) for name in asked))
+def wanted(args: argparse.Namespace) -> Callable[[Key], bool]:
+    """Returns whether the arguments name an HPA: by the namespace, if there is one, and by one of the names, if any."""
+    asked = [fetch.parsed(name) for name in args.names]
+
+    def is_wanted(key: Key) -> bool:
+        return args.namespace in (None, key.namespace) and (not asked or any(_names(name, key) for name in asked))
+
+    return is_wanted
 
 
 def _forms(keys: Iterable[Key]) -> list[str]:

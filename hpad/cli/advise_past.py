@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from hpad.api import numbers
 from hpad.api.metadata import Key
-from hpad.cli import advise_hpas, advise_queries, fetch, moments
+from hpad.cli import advise_hpas, advise_queries, moments
 from hpad.cli.output import Failure, WrongUse
 from hpad.engine import words
 from hpad.settings import Settings
@@ -150,10 +150,10 @@ def _recorded(args: argparse.Namespace, span: LookedAt, only: Collection[Key] | 
     for flag, given in (("-f", args.filename), ("--series", args.series), ("--resume", args.resume)):
         if given:
             raise WrongUse(f"--recording has the HPAs and their values: leave out {flag}")
-    asked = [fetch.parsed(name) for name in args.names]
+    named = advise_hpas.wanted(args)
 
     def wanted(key: Key) -> bool:
-        return (only is None or key in only) and advise_hpas.is_wanted(key, args.namespace, asked)
+        return (only is None or key in only) and named(key)
 
     notes: list[str] = []
     pasts = own_history.recorded_pasts(

@@ -117,7 +117,7 @@ class _Member:
         self._replicas = args.replicas or max(1, self.hpa.spec.min_replicas or 1)
         if self._replicas > MOST_VALUES:
             raise WrongUse(f"{self.key}: {self._replicas} replicas at the start; at most {MOST_VALUES} are simulated")
-        self.made = recipe.make(self.hpa, self.offered, START, self._replicas, self._seed)
+        self.workload, self._model = recipe.make(self.hpa, self.offered, START, self._replicas, self._seed)
         self._tally = OutcomeTally(settings.tunables.downscale_stabilization)
 
     def add(self, turn: Simulated) -> None:
@@ -132,7 +132,7 @@ class _Member:
     def result(self, length: timedelta) -> SimulatedHpa:
         """Returns what is shown."""
         time = f"{_span(length)}, {output.counted(len(self.turns), 'reconcile')}"
-        parameters = {"load": " + ".join(self._loads), "time": time, **dict(self.made.parameters)}
+        parameters = {"load": " + ".join(self._loads), "time": time, **self._model}
         more = {"replicas at the start": self._replicas, "period": _span(self.period), "seed": self._seed}
         parameters |= {name: str(value) for name, value in more.items()}
         return SimulatedHpa(self.key, parameters, self.turns, self._tally.outcome(), self.notes)
@@ -145,7 +145,7 @@ def _simulated(args: argparse.Namespace) -> SharedSimulation:
     for member in members.values():
         _join(ledger, member, settings)
     drivers = {
-        key: (TurnDriver(member.hpa, member.made.workload, settings.tunables, ledger.ask), member.period)
+        key: (TurnDriver(member.hpa, member.workload, settings.tunables, ledger.ask), member.period)
         for key, member in members.items()
     }
     for key, turn in simulate_together(drivers, start=START, length=length):
@@ -184,7 +184,7 @@ def _join(ledger: SharedLedger, member: _Member, settings: Settings) -> None:
         return
     namespace = member.hpa.metadata.namespace
     error = "" if found.is_for(namespace) else f"it is not for HPAs of the namespace {namespace}"
-    ledger.join(member.hpa, priority, member.made.workload, Shares(name, found.amount, found.unit, error=error))
+    ledger.join(member.hpa, priority, member.workload, Shares(name, found.amount, found.unit, error=error))
 
 
 def _loads(texts: Sequence[str], hpas: Sequence[HorizontalPodAutoscaler]) -> list[list[str]]:

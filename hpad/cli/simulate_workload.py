@@ -93,20 +93,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
 
 
-class Made(NamedTuple):
-    """A workload, and its parameters as they are shown."""
-
-    workload: Workload
-    parameters: tuple[tuple[str, str], ...]
-
-
 class LoadRecipe:
     """Reads the flags once, and makes equal workloads. Raises Failure for flags that do not fit."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.kind: str = args.workload
         self.values: dict[str, Any] = {}
-        self.texts: list[tuple[str, str]] = [("workload", self.kind)]
+        self.texts = {"workload": self.kind}
         for flag in _FLAGS:
             field = flag.name.removeprefix("--").replace("-", "_")
             value = getattr(args, field)
@@ -115,15 +108,20 @@ class LoadRecipe:
                     raise WrongUse(f"{flag.name} is for --workload {flag.of}")
                 continue
             self.values[field] = flag.parse(flag.default) if value is None else value
-            self.texts.append((flag.name.removeprefix("--"), _written(flag, self.values[field])))
+            self.texts[flag.name.removeprefix("--")] = _written(flag, self.values[field])
         self._shows = dict(_pair(text) for text in args.shows)
         choices = {"distribution": queue.DISTRIBUTIONS, "arrivals": (queue.RANDOM, queue.EVEN)}
         for field, known in choices.items():
             if field in self.values and self.values[field] not in known:
                 raise WrongUse(f"--{field} {shown(self.values[field])}: there are {', '.join(known)}")
 
-    def make(self, hpa: HorizontalPodAutoscaler, load: Load, start: datetime, replicas: int, seed: int) -> Made:
-        """Returns a workload with these replicas. Raises Failure for a metric that cannot show what it is to show."""
+    def make(
+        self, hpa: HorizontalPodAutoscaler, load: Load, start: datetime, replicas: int, seed: int
+    ) -> tuple[Workload, dict[str, str]]:
+        """Returns a workload with these replicas, and its parameters as they are shown.
+
+        Raises Failure for a metric that cannot show what it is to show.
+        """
         values = self.values
         try:
             shows = model.shows(hpa, "load" if self.kind == SERVICE else "backlog", self._shows)
@@ -141,8 +139,7 @@ class LoadRecipe:
             scraping=model.Scraping(interval=values["scrape"], lag=values["lag"]),
             seed=seed,
         )
-        shown_as = [(f"metric {name}", quantity) for name, quantity in shows.items()]
-        return Made(workload, (*self.texts, *shown_as))
+        return workload, {**self.texts, **{f"metric {name}": quantity for name, quantity in shows.items()}}
 
 
 def _container(hpa: HorizontalPodAutoscaler) -> str:
