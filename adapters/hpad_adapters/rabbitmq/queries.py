@@ -34,7 +34,6 @@ _METRICS = {
 }
 """Metric name -> mode, of the metrics that need no configuration."""
 
-_ALIASES = {"messages_ready": "ready", "messages_unacknowledged": "unacked"}
 _EXAMPLES = {"queue": "orders", "vhost": "production", "mode": "ready", "aggregate": "max", "queue_regex": "orders"}
 _EXAMPLES |= {"goal": "60s", "startup": "10s", "service_time": "2s", "prefetch": "4", "concurrency": "2"}
 """Parameters of the selector, each with an example."""
@@ -166,8 +165,7 @@ def _pattern(
 
 def _mode(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metric, settings: Settings) -> str:
     """Returns the mode whose values answer the query."""
-    [name] = parameters.get("mode", (metric.mode or _METRICS.get(query.name, "messages"),))
-    mode = _ALIASES.get(name, name)
+    [mode] = parameters.get("mode", (metric.mode or _METRICS.get(query.name, "messages"),))
     if mode not in MODES:
         raise _wrong(query, f'there is no mode "{mode}"; there are {", ".join(MODES)}')
     # Without unacknowledged messages, all messages are those that AMQP can count.
