@@ -153,10 +153,10 @@ def test_the_memory_of_standing_offsets_is_bounded() -> None:
 
 
 def test_messages_that_retention_has_deleted_do_not_count() -> None:
-    rules = adapter.LagRules("error", False, 0, False)
-    assert adapter.lag_of("g", ("t", 0), adapter.Offsets(committed=2, first=8, end=10), rules) == 2
+    wanted = adapter.WantedLag("g")
+    assert adapter.lag_of(wanted, ("t", 0), adapter.Offsets(committed=2, first=8, end=10)) == 2
     with pytest.raises(AdapterError, match="was the topic created anew"):
-        adapter.lag_of("g", ("t", 0), adapter.Offsets(committed=11, first=0, end=10), rules)
+        adapter.lag_of(wanted, ("t", 0), adapter.Offsets(committed=11, first=0, end=10))
 
 
 async def test_an_autoscaler_brings_a_metric_along(cluster: MockCluster) -> None:

@@ -19,15 +19,6 @@ NO_OFFSET = -1
 """The committed offset of a partition without one."""
 
 
-class LagRules(NamedTuple):
-    """What counts: the policies of the metric and, of a limit, the threshold (0: no limit)."""
-
-    policy: Policy
-    zero_on_invalid: bool
-    threshold: float
-    only_with_lag: bool
-
-
 class Offsets(NamedTuple):
     """The offsets of one partition: committed by the group (NO_OFFSET without one), its first and its end."""
 
@@ -37,13 +28,19 @@ class Offsets(NamedTuple):
 
 
 class WantedLag(NamedTuple):
-    """What one query asks for; without topics all that the group has committed an offset for."""
+    """What one query asks for, and what counts; without topics all that the group has committed an offset for.
+
+    `numbers` are the partitions (None: all), `threshold` is that of a limit (0: no limit).
+    """
 
     group: str
-    topics: tuple[str, ...]
-    numbers: frozenset[int] | None
-    rules: LagRules
-    persistent_seconds: float
+    topics: tuple[str, ...] = ()
+    numbers: frozenset[int] | None = None
+    policy: Policy = "error"
+    zero_on_invalid: bool = False
+    threshold: float = 0
+    only_with_lag: bool = False
+    persistent_seconds: float = 0
 
 
 class Kafka:
@@ -95,20 +92,16 @@ class Kafka:
             raise no_metric(query, self._metrics)
         by_label = labels(query, () if metric.group else ("group",), () if metric.topics else ("topic",))
         source = self._settings
-        policy = metric.offset_reset_policy or source.offset_reset_policy
         zero = metric.scale_to_zero_on_invalid_offset
-        threshold = 0 if metric.allow_idle_consumers else metric.lag_threshold
         return WantedLag(
-            metric.group or by_label["group"],
-            tuple(metric.topics) or ((by_label["topic"],) if "topic" in by_label else ()),
-            metric.partitions(),
-            LagRules(
-                policy,
-                source.scale_to_zero_on_invalid_offset if zero is None else zero,
-                threshold,
-                metric.limit_to_partitions_with_lag,
-            ),
-            metric.persistent_seconds,
+            group=metric.group or by_label["group"],
+            topics=tuple(metric.topics) or ((by_label["topic"],) if "topic" in by_label else ()),
+            numbers=metric.partitions(),
+            policy=metric.offset_reset_policy or source.offset_reset_policy,
+            zero_on_invalid=source.scale_to_zero_on_invalid_offset if zero is None else zero,
+            threshold=0 if metric.allow_idle_consumers else metric.lag_threshold,
+            only_with_lag=metric.limit_to_partitions_with_lag,
+            persistent_seconds=metric.persistent_seconds,
         )
 
     async def _read(self, wanted: Sequence[WantedLag]) -> list[Answer]:
@@ -143,9 +136,9 @@ class Kafka:
             if partition not in committed or partition not in ends or partition not in firsts:
                 raise AdapterError(f'Kafka left out partition {partition[1]} of topic "{partition[0]}"')
             offsets = Offsets(committed[partition], firsts[partition], ends[partition])
-            lags[partition] = lag_of(wanted.group, partition, offsets, wanted.rules)
+            lags[partition] = lag_of(wanted, partition, offsets)
         value = self._without_persistent(wanted, lags, committed) if wanted.persistent_seconds else lags
-        total = total_lag(value, wanted.rules)
+        total = total_lag(wanted, value)
         # A group whose whole lag is persistent still has work: its target is not to be scaled to zero.
         return ExternalSample((round((total or min(1, sum(lags.values()))) * 1000),), self._clock.now())
 
@@ -180,18 +173,18 @@ class Kafka:
 # offset and for the limits.
 
 
-def lag_of(group: str, partition: Partition, offsets: Offsets, rules: LagRules) -> int:
+def lag_of(wanted: WantedLag, partition: Partition, offsets: Offsets) -> int:
     """Returns the messages of a partition that count; raises AdapterError."""
-    topic, number = partition
+    group, (topic, number) = wanted.group, partition
     if offsets.committed == NO_OFFSET:
-        if rules.policy == "error":
+        if wanted.policy == "error":
             raise AdapterError(
                 f'group "{group}" has no committed offset for partition {number} of topic "{topic}": set'
                 " offset_reset_policy to earliest or latest if that is expected",
                 "spec",
             )
-        unread = offsets.end - offsets.first if rules.policy == "earliest" else 1
-        return 0 if rules.zero_on_invalid else unread
+        unread = offsets.end - offsets.first if wanted.policy == "earliest" else 1
+        return 0 if wanted.zero_on_invalid else unread
     if offsets.committed > offsets.end:
         # Without the end, which moves on: a text that changes would cost a status write in each period.
         raise AdapterError(
@@ -201,13 +194,13 @@ def lag_of(group: str, partition: Partition, offsets: Offsets, rules: LagRules) 
     return offsets.end - max(offsets.committed, offsets.first)
 
 
-def total_lag(lags: Mapping[Partition, int], rules: LagRules) -> float:
+def total_lag(wanted: WantedLag, lags: Mapping[Partition, int]) -> float:
     """Returns the sum, at most the threshold for each partition that counts for the limit."""
     summed = sum(lags.values())
-    if not rules.threshold:
+    if not wanted.threshold:
         return summed
-    consumers = sum(1 for lag in lags.values() if lag > 0) if rules.only_with_lag else len(lags)
-    return min(summed, consumers * rules.threshold)
+    consumers = sum(1 for lag in lags.values() if lag > 0) if wanted.only_with_lag else len(lags)
+    return min(summed, consumers * wanted.threshold)
 
 
 class PersistentLags:
