@@ -122,7 +122,7 @@ class QueriedPrometheus(NamedTuple):
 
 
 class PrometheusClient:
-    """Asks one server. Not for several threads at once; close it with the session of `session_of`."""
+    """Asks one server. Not for several threads at once; `connected` makes it, and closes it."""
 
     def __init__(self, server: QueriedPrometheus, session: requests.Session) -> None:
         timeout: Any = _TIMEOUT  # seconds to connect, and without a byte
@@ -154,8 +154,7 @@ def read(
     """
     grid = TimeGrid.between(begin, end, step)
     columns: dict[str, list[float | None]] = {}
-    with session_of(server) as session:
-        client = PrometheusClient(server, session)
+    with connected(server) as client:
         for column, expression in queries.items():
             columns[column] = _column(client, column, expression, grid, progress)
     return LoadHistory(grid.times, columns)
@@ -262,8 +261,8 @@ def _refusal(status: int, content: bytes, secrets: Secrets) -> QueryError:
 
 
 @contextmanager
-def session_of(server: QueriedPrometheus) -> Iterator[requests.Session]:
-    """Yields a session with the token and the authorities of the server. Raises HistoryError for their files."""
+def connected(server: QueriedPrometheus) -> Iterator[PrometheusClient]:
+    """Yields a client with the token and the authorities of the server. Raises HistoryError for their files."""
     with _Session() as session:
         session.trust_env = False
         if _is_near(server.url):  # to compress costs Prometheus more than to calculate
@@ -279,7 +278,7 @@ def session_of(server: QueriedPrometheus) -> Iterator[requests.Session]:
             if not server.ca_file.is_file():
                 raise HistoryError(f"{server.ca_file}: there is no such file")
             session.verify = str(server.ca_file)
-        yield session
+        yield PrometheusClient(server, session)
 
 
 def _is_near(url: str) -> bool:

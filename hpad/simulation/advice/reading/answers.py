@@ -5,11 +5,10 @@ import os
 import tempfile
 import threading
 import zlib
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 import msgspec
 
@@ -22,10 +21,8 @@ from hpad.simulation.prometheus import (
     QueryError,
     QueryFailure,
     TimeGrid,
-    session_of,
+    connected,
 )
-
-_T = TypeVar("_T")
 
 PAUSES = (1.0, 4.0, 15.0)
 """Seconds before each further attempt."""
@@ -145,7 +142,7 @@ class Answers:
             self._count(known)
             return known
         try:
-            found = self._asked(lambda client: client.ranged(expression, grid))
+            found = self._asked(expression, grid)
         except QueryError as error:
             if error.failure is not QueryFailure.TOO_LARGE or grid.points < 2 * _FEWEST:
                 raise
@@ -163,10 +160,11 @@ class Answers:
             if self.samples > self._most:
                 raise HistoryError(f"the answers have more than {self._most:,} values; {LESS}")
 
-    def _asked(self, ask: Callable[[PrometheusClient], _T]) -> _T:
+    def _asked(self, expression: str, grid: TimeGrid) -> list[FoundSeries]:
+        """Asks again after passing failures, unless the server seems to be down."""
         for pause in (*PAUSES, None):
             try:
-                answer = ask(self._client())
+                found = self._client().ranged(expression, grid)
             except QueryError as error:
                 passing = error.failure is QueryFailure.TRANSIENT
                 if not passing or pause is None or self._is_down or self._stopped.wait(pause):
@@ -174,15 +172,14 @@ class Answers:
                     raise
             else:
                 self._is_down = False
-                return answer
+                return found
         raise AssertionError  # the last attempt returns or raises
 
     def _client(self) -> PrometheusClient:
         client: PrometheusClient | None = getattr(self._clients, "own", None)
         if client is None:
             with self._lock:
-                session = self._sessions.enter_context(session_of(self._server))
-            client = self._clients.own = PrometheusClient(self._server, session)
+                client = self._clients.own = self._sessions.enter_context(connected(self._server))
         return client
 
 
