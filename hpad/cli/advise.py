@@ -105,11 +105,8 @@ def run(args: argparse.Namespace) -> int:
     if args.patches is not None:
         files = advise_patches.write(args.patches, advice)
         print(f"hpad: {len(files)} patch{'' if len(files) == 1 else 'es'} in {args.patches}", file=sys.stderr)
-    if args.output == "json":
-        output.print_value(advise_output.as_json(advice), "json")
-    else:
-        whole = args.all or bool(args.names)
-        output.show_lines(advise_output.lines(advice, whole=whole, width=_width()), args.color, _MOST_COLUMNS)
+    lines = advise_output.lines(advice, whole=args.all or bool(args.names), width=_width())
+    output.show(args, advise_output.as_json(advice), lines, _MOST_COLUMNS)
     return 0 if advice.assessments else 1
 
 
@@ -142,10 +139,7 @@ def _check(args: argparse.Namespace, settings: Settings) -> int:
         return advise_check.UNKNOWN
     for note in source.notes:
         print(f"hpad: {note}", file=sys.stderr)
-    if args.output == "json":
-        output.print_value(advise_check.as_json(found, span, args.price), "json")
-    else:
-        output.show_lines(advise_check.lines(found, args.price), args.color)
+    output.show(args, advise_check.as_json(found, span, args.price), advise_check.lines(found, args.price))
     return advise_check.status(found)
 
 

@@ -127,10 +127,7 @@ def run(args: argparse.Namespace) -> int:
         raise Failure(str(error)) from None
     if args.report is not None:
         output.write_report(args.report, page(report))
-    if args.output == "json":
-        output.print_value(_as_json(report), "json")
-    else:
-        output.show_lines(_as_lines(report), args.color)
+    output.show(args, _as_json(report), _as_lines(report))
     return 0
 
 
@@ -297,10 +294,8 @@ def _search(args: argparse.Namespace, settings: Settings) -> int:
         outcomes = list(pool.map(one, cases))
     pairs = itertools.starmap(Candidate, zip(combinations, outcomes, strict=True))
     ranked = backtest.ranked(list(pairs))
-    if args.output == "json":
-        output.print_value({"items": [_candidate_as_json(each, args.price) for each in ranked]}, "json")
-    else:
-        output.show_lines(_ranking(ranked, list(parameters), args.price), args.color)
+    value = {"items": [_candidate_as_json(each, args.price) for each in ranked]}
+    output.show(args, value, _ranking(ranked, list(parameters), args.price))
     return 0
 
 
@@ -354,13 +349,10 @@ def _as_lines(report: BacktestReport) -> Iterator[Line]:
     yield labelled("Past", "; ".join(f"{name} {text}" for name, text in report.parameters.items()), width=_WIDTH)
     for note in report.notes:
         yield labelled("Note", Span(note, WARN), width=_WIDTH)
-    width = min(output.width() or 100, 120)
     tops = simulate_text.tops_of_counts(result.outcome.highest for result in results)
     for result in results:
-        yield BLANK
-        yield line(Span(f"Replicas, {result.name}", QUIET))
         milli = [(at, count * 1000) for at, count in result.curve]
-        yield from map(line, simulate_text.graph(milli, first, last, width, tops))
+        yield from simulate_text.titled_graph(f"Replicas, {result.name}", milli, first, last, tops)
     for result in results:
         yield BLANK
         yield from _rescales(result)

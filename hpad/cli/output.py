@@ -160,6 +160,14 @@ def show_lines(lines: Iterable[Line], color: str = "never", most: int | None = M
     stream.flush()
 
 
+def show(args: argparse.Namespace, value: Any, lines: Iterable[Line], most: int | None = MOST_COLUMNS) -> None:
+    """Prints the value as -o says, or the lines, in which --color applies."""
+    if args.output == "text":
+        show_lines(lines, args.color, most)
+    else:
+        print_value(value, args.output)
+
+
 def show_table(rows: Sequence[Sequence[str]]) -> None:
     """Prints a table as wide as the terminal, without colors."""
     show_lines(table(rows, 0), most=None)

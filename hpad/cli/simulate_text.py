@@ -73,9 +73,8 @@ def simulation_json(found: SharedSimulation, price: float | None) -> dict[str, A
 def simulation_lines(found: SharedSimulation, start: datetime, price: float | None, *, explain: bool) -> Iterator[Line]:
     """Yields the parameters, the counts over time, the rescales and the figures."""
     yield from _heads(found.hpas)
-    width = min(output.width() or 100, 120)
     for each in found.hpas:
-        yield from _graphs(each, start, width, "" if len(found.hpas) == 1 else f" of {each.hpa}")
+        yield from _graphs(each, start, "" if len(found.hpas) == 1 else f" of {each.hpa}")
     yield BLANK
     yield from _decisions(found.hpas, explain=explain)
     yield BLANK
@@ -129,7 +128,7 @@ def _model(found: SimulatedHpa, of: Callable[[tuple[str, str]], bool]) -> Iterat
         yield labelled("Model", "; ".join(f"{name} {value}" for name, value in chosen.items()), width=_WIDTH)
 
 
-def _graphs(found: SimulatedHpa, start: datetime, width: int, of: str) -> Iterator[Line]:
+def _graphs(found: SimulatedHpa, start: datetime, of: str) -> Iterator[Line]:
     end = start + timedelta(seconds=found.outcome.seconds)
     times = [start + timedelta(seconds=turn.seconds) for turn in found.turns]
     counts = [turn.desired for turn in found.turns]
@@ -138,9 +137,7 @@ def _graphs(found: SimulatedHpa, start: datetime, width: int, of: str) -> Iterat
         (f"Replicas{of}", [count * 1000 for count in counts], tops_of_counts(counts)),
         (f"Load{of}, units per second", loads, tops_of(loads)),
     ):
-        yield BLANK
-        yield line(Span(title, QUIET))
-        yield from map(line, graph([*zip(times, values, strict=True)], start, end, width, rows))
+        yield from titled_graph(title, [*zip(times, values, strict=True)], start, end, rows)
 
 
 def _decisions(hpas: Sequence[SimulatedHpa], *, explain: bool) -> Iterator[Line]:
@@ -231,6 +228,15 @@ def tops_of_counts(counts: Iterable[int]) -> list[int]:
     most = max(1, *counts)
     a_row = math.ceil(most / ROWS)
     return [1000 * a_row * (row + 1) for row in range(math.ceil(most / a_row))]
+
+
+def titled_graph(
+    title: str, curve: Sequence[tuple[datetime, int]], begin: datetime, end: datetime, tops: Sequence[int]
+) -> Iterator[Line]:
+    """Yields a graph below its title, as wide as the terminal, but 120 columns at most."""
+    yield BLANK
+    yield line(Span(title, QUIET))
+    yield from map(line, graph(curve, begin, end, min(output.width() or 100, 120), tops))
 
 
 def graph(
