@@ -16,7 +16,7 @@ from hpad.cli.advise_past import LookedAt, PastSource, ReadingProgress
 from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
 from hpad.records.format import RecordingError
-from hpad.settings import Settings, SettingsError
+from hpad.settings import Settings
 from hpad.simulation.advice import page
 from hpad.simulation.advice.assess import FleetError, assessed
 from hpad.simulation.advice.assessment import AdviceOptions, Assessment, NotAssessed
@@ -92,14 +92,11 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
-        settings = manifest.tunables(args)
-        if args.check is not None:
-            return _check(args, settings)
-        _check_places(args)
-        advice = _advised(args, settings, _span(args))
-    except (HistoryError, RecordingError, SettingsError, FleetError) as error:
-        raise Failure(str(error)) from None
+    settings = manifest.tunables(args)
+    if args.check is not None:
+        return _check(args, settings)
+    _check_places(args)
+    advice = _advised(args, settings, _span(args))
     if args.report is not None:
         output.write_report(args.report, page.page(advice))
     if args.patches is not None:

@@ -22,12 +22,12 @@ from hpad.engine.styled import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, l
 from hpad.engine.view import Tunables
 from hpad.engine.words import span
 from hpad.records import replay
-from hpad.records.format import RecordingError, decode_scenario
-from hpad.settings import Settings, SettingsError
+from hpad.records.format import decode_scenario
+from hpad.settings import Settings
 from hpad.simulation import backtest, history
 from hpad.simulation.advice.own_history import recorded_pasts
 from hpad.simulation.backtest import Candidate, Goal, RecordedBacktest, Result
-from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory
+from hpad.simulation.history import REPLICAS, LoadHistory
 from hpad.simulation.outcome import verdict
 from hpad.simulation.past import PastLoad, PastModel, assumptions
 from hpad.simulation.report import BacktestReport, page, span_of
@@ -115,16 +115,13 @@ class _Case(NamedTuple):
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
-        if args.query and args.prometheus is None:
-            raise WrongUse("--query is for --prometheus")
-        settings = manifest.tunables(args)
-        if args.search:
-            return _search(args, settings)
-        cases = _cases(args, settings)
-        report = _compared(args, settings, cases)
-    except (HistoryError, RecordingError, SettingsError) as error:
-        raise Failure(str(error)) from None
+    if args.query and args.prometheus is None:
+        raise WrongUse("--query is for --prometheus")
+    settings = manifest.tunables(args)
+    if args.search:
+        return _search(args, settings)
+    cases = _cases(args, settings)
+    report = _compared(args, settings, cases)
     if args.report is not None:
         output.write_report(args.report, page(report))
     output.show(args, _as_json(report), _as_lines(report))

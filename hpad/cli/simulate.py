@@ -9,13 +9,13 @@ from hpad.api import numbers
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
 from hpad.cli import manifest, output, simulate_text, simulate_workload
-from hpad.cli.output import Failure, WrongUse
+from hpad.cli.output import WrongUse
 from hpad.cli.simulate_text import SharedSimulation, SimulatedHpa, SimulatedTurn
 from hpad.engine.annotations import PLAIN
 from hpad.engine.budget import Shares
 from hpad.engine.examine import MOST_VALUES
 from hpad.engine.words import span
-from hpad.settings import Settings, SettingsError
+from hpad.settings import Settings
 from hpad.simulation import load
 from hpad.simulation.load import FORMS, Load, LoadError
 from hpad.simulation.outcome import OutcomeTally, wanted
@@ -84,8 +84,6 @@ def run(args: argparse.Namespace) -> int:
         found = _simulated(args)
     except LoadError as error:
         raise WrongUse(str(error)) from None
-    except SettingsError as error:
-        raise Failure(str(error)) from None
     if args.output == "csv":
         simulate_text.print_csv(found)
     elif args.output == "json":
