@@ -100,9 +100,9 @@ image: install ## build hpad's wheel in dist/, which needs no registry, and the 
 MINUTES ?= 30
 HPAS    ?= 1000
 
-soak: install ## look for leaks under faults, churn and reloads for MINUTES (30) with HPAS (1000); then play random lives, and kill hpad 800 times
+soak: install ## look for leaks under faults, churn and reloads for MINUTES (30) with HPAS (1000); then play random lives and queries, and kill hpad 800 times
 	PYTHONPATH=tests $(BIN)/python -m tools.soak --minutes $(MINUTES) --hpas $(HPAS) $(ARGS)
-	HPAD_CRASH_KILLS=200 HPAD_LIVES="1 1000" HPAD_EFFORT=5 $(BIN)/pytest -q tests/e2e/test_crash.py tests/e2e/test_advise.py tests/controller/test_early.py tests/controller/test_early_takeover.py tests/election tests/engine tests/records tests/simulation tests/store
+	HPAD_CRASH_KILLS=200 HPAD_LIVES="1 1000" HPAD_TEMPLATES=1000 HPAD_EFFORT=5 $(BIN)/pytest -q tests/e2e/test_crash.py tests/e2e/test_advise.py tests/controller/test_early.py tests/controller/test_early_takeover.py tests/adapters/test_prometheus_batches.py tests/election tests/engine tests/records tests/simulation tests/store
 
 clean: ## delete the environment and the caches
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

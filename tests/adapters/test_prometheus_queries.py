@@ -123,7 +123,7 @@ async def test_a_pod_without_the_container_is_left_out(prom: Client) -> None:
 DEPTH = "sum(queue_depth{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
 
 
-async def test_external_metrics_of_the_same_promql_share_a_request(prom: Client) -> None:
+async def test_external_metrics_share_a_request(prom: Client) -> None:
     selectors = ("queue=orders", "queue=mails", "queue=nowhere", "queue=zero")
     answers = await prom.answers(
         {"depth": {"query": DEPTH}},
@@ -132,7 +132,15 @@ async def test_external_metrics_of_the_same_promql_share_a_request(prom: Client)
     values = [answer.values if isinstance(answer, ExternalSample) else None for answer in answers[::2]]
     assert values == [(80_000,), (7000,), None, (0,)]
     assert answers[::2] == answers[1::2]
-    assert prom.requests == ["POST /api/v1/query"] * 4
+    assert prom.requests == ["POST /api/v1/query"]
+
+
+@pytest.mark.parametrize("query", ["topk(1, queue_depth{<<.LabelMatchers>>})", "SUM(queue_depth{<<.LabelMatchers>>})"])
+async def test_a_query_that_mixes_series_is_sent_alone(prom: Client, query: str) -> None:
+    asked = [testing.external("depth", f"queue={queue}") for queue in ("orders", "mails")]
+    answers = await prom.answers({"depth": {"query": query}}, *asked)
+    assert [answer.values for answer in answers if isinstance(answer, ExternalSample)] == [(80_000,), (7000,)]
+    assert len(prom.requests) == 2
 
 
 async def test_external_keeps_the_values_of_all_series(prom: Client) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from hpad import clock as clocks
 from hpad import settings, testing
-from hpad.adapter import AdapterError, Query
+from hpad.adapter import AdapterError
 from hpad.sources.manager import Gatherer
 from hpad.sources.plugins import Contexts
 from hpad_adapters.prometheus import Prometheus
@@ -78,17 +78,3 @@ async def test_only_queries_that_use_the_hpa_are_personal(query: str, expected: 
     async with testing.context("prom") as context:
         made = Prometheus(settings, context)
         assert [made.personal(testing.external(name)) for name in ("depth", "other")] == [expected, False]
-
-
-@pytest.mark.parametrize(
-    ("query", "group"),
-    [(PODS, "default"), (CPU, "default"), (EXTERNAL, None), (testing.pods_metric("selected", "app=web"), None)],
-)
-async def test_queries_that_need_the_pods_of_a_namespace_are_asked_together(query: Query, group: str | None) -> None:
-    """So that one list of pods serves them."""
-    metrics = {name: {"query": "x"} for name in ("rps", "cpu", "depth")} | {
-        "selected": {"query": "x{<<.PodMatchers>>}"}
-    }
-    settings = msgspec.convert({"url": URL, "metrics": metrics}, Prometheus.Settings)
-    async with testing.context("prom") as context:
-        assert Prometheus(settings, context).group(query) == group

@@ -1,4 +1,4 @@
-"""Templates and names of series; without a server."""
+"""Templates, names of series, and which queries can share a request; without a server."""
 
 import ast
 
@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpad import testing
 from hpad.adapter import AdapterError
 from hpad.api import selector, settings_errors
-from hpad_adapters.prometheus import configuration, queries, settings, template
+from hpad_adapters.prometheus import batches, configuration, queries, rules, settings, template
 
 VARIABLES = frozenset(
     {"PodMatchers", "Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice", "Text"}
@@ -127,7 +128,7 @@ def test_an_order_of_values_has_no_matcher() -> None:
 
 def test_a_selector_that_matches_nothing_is_an_error() -> None:
     with pytest.raises(AdapterError, match="matches nothing"):
-        queries.SeriesSelector(selector.NOTHING)
+        queries.selected(selector.NOTHING)
 
 
 def named(query: str, matches: str, as_: str) -> configuration.Naming:
@@ -166,6 +167,66 @@ def test_as_is_expanded_as_go_does_it() -> None:
     """`$1_x` refers to a group named "1_x", which does not exist."""
     assert named("", "^(?P<what>.*)_total$", "$1_per_second").metric("a_total") == ""
     assert named("", "^(?P<what>.*)_total$", "${what}$$$0").metric("a_total") == "a$a_total"
+
+
+LM, GB = "<<.LabelMatchers>>", "<<.GroupBy>>"
+
+
+@pytest.mark.parametrize(
+    ("query", "shared"),
+    [
+        (f"sum(x{{{LM}}}) by ({GB})", True),
+        (f"sum by ({GB}) (rate(x{{{LM}}}[2m]))", True),
+        (f"sum(x{{{LM}}}) by (queue)", True),
+        (f"sum(x{{{LM}}}) by (vhost, queue)", True),
+        (f"x{{{LM}}}", True),
+        (f"rate(x{{{LM},a='sum('}}[2m]) * 60 > bool 5", True),
+        (f"sum(a{{{LM}}}) by ({GB}) / sum(b{{{LM}}}) by ({GB})", True),
+        (f"histogram_quantile(0.9, sum(rate(x_bucket{{{LM}}}[2m])) by (le, {GB}))", True),
+        (f"topk(1, x{{{LM}}}) by ({GB})", False),
+        (f"topk(1, x{{{LM}}})", False),
+        (f"sum(x{{{LM}}})", False),
+        (f"sum(x{{{LM}}}) by (vhost)", False),
+        (f"sum(x{{{LM}}}) without (pod)", False),
+        (f"max(sum(x{{{LM}}}) by ({GB}))", False),
+        (f"sum(x{{{LM}}}) by ({GB}) / scalar(sum(y) by ({GB}))", False),
+        (f"sum(x{{{LM}}}) by ({GB}) / capacity", False),
+        (f"sum(x{{{LM}}}) by ({GB}) or vector(0)", False),
+        (f"absent(x{{{LM}}})", False),
+        (f"SUM(x{{{LM}}})", False),
+        (f"Sum By ({GB}) (x{{{LM}}})", True),
+        (f"SUM(x{{{LM}}}) WITHOUT (pod)", False),
+        (f"x{{{LM}}} OR Vector(0)", False),
+        ("x{queue='<<.LabelValuesByName.queue>>'}", False),
+        (f"x{{{LM},again='<<.LabelValuesByName.queue>>'}}", False),
+        (f"x{{{LM},again=~'<<.LabelValuesByName.queue>>.*'}}", False),
+        ("x{queue=~'<<.LabelValuesByName.queue>>'}", True),
+        (f"sum(x{{{LM}}}) by ({GB}) * 1000 / sum(y) by ({GB})", False),
+        (f"sum(x{{{LM}}}) by ({GB}) / sum(y{{{LM}}}) by (queue)", False),
+        (f"sum(x{{{LM}}}) by ({GB}) / on ({GB}) sum(y{{{LM}}}) by ({GB})", False),
+        (f"sum(x{{{LM}}}) by ({GB}) or sum(y{{{LM}}}) by ({GB})", True),
+        (f"sum(x{{{LM} or queue='all'}}) by ({GB})", False),
+        (f"sum(x{{{LM}}}) by (<<index .GroupBySlice 0>>)", False),
+        (f"sum(rate({{{LM}}}[1m])) by ({GB})", False),
+        (f"sum(x{{{LM}}}) by ({GB}) # {GB}", False),
+        (f"clamp_max(x{{{LM}}}, scalar(y))", False),
+        (f"x{{{LM}}} default 0", False),
+        (f"x{{{LM}}} @ NaN", False),
+        (f"{'-' * 140}x{{{LM}}}", True),
+        (f"{'-' * 150}x{{{LM}}}", False),
+        (f"# '\n{'-' * 150}x{{{LM}}} # '", False),
+        (f"# it's\nx{{{LM}}}", True),
+        ("(" * 20_000 + f"x{{{LM}}}" + ")" * 20_000, False),
+    ],
+)
+def test_only_queries_that_keep_series_apart_are_shared(query: str, shared: bool) -> None:
+    made = {"seriesQuery": "x", "metricsQuery": query, "resources": {"namespaced": False}}
+    configured = settings.Settings(url="http://127.0.0.1:9", rules={"externalRules": [made]})
+    compiled = rules.CompiledRules(configuration.read(configured), configured)
+    asked = [testing.external("x", f"queue={queue}") for queue in ("a", "b")]
+    (found,) = compiled.find(asked[0])
+    entries = [rules.entry(found, "x", each, None) for each in asked]
+    assert len(batches.planned(entries, 10)) == (1 if shared else 2)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ OURS = (
     "HPAD_CRASH_SEEDS",
     "HPAD_CRASH_TROUBLES",
     "HPAD_LIVES",
+    "HPAD_TEMPLATES",
     "HPAD_TEST_RABBITMQ",
 )
 """Variables for developers; see CONTRIBUTING.md."""

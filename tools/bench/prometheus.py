@@ -1,6 +1,6 @@
 """Benchmark of a thousand External metrics of one Prometheus: `python tools/bench/prometheus.py`.
 
-One rule, one namespace and a queue per HPA, all queried in one call. Prints requests per call
+One rule, one namespace and a queue per HPA, queried in one batch as the HPAs of one tick do. Prints requests per tick
 and CPU time of this process per metric; needs Debian's prometheus. `--short` uses 20 metrics.
 """
 
@@ -63,9 +63,9 @@ async def main() -> None:
             wall.append(time.perf_counter() - started)
             assert all(isinstance(answer, ExternalSample) for answer in answers)
     print(
-        f"prometheus: {METRICS:,} External metrics: {len(requests) / TICKS:g} request(s) per call, "
+        f"prometheus: {METRICS:,} External metrics: {len(requests) / TICKS:g} request(s) per tick, "
         f"{statistics.median(cpu) / METRICS * 1e6:.1f} us of CPU per metric, "
-        f"{statistics.median(wall) * 1e3:.0f} ms per call"
+        f"{statistics.median(wall) * 1e3:.0f} ms per tick"
     )
 
 

@@ -1,4 +1,4 @@
-"""The Prometheus adapter: queries become PromQL, and the series of the answers become samples.
+"""The Prometheus adapter: queries become batches of PromQL, and the series of the answers become samples.
 
 Series hold the names of pods, not their labels: so the pods that a target's selector matches are listed.
 """
@@ -16,20 +16,46 @@ from hpad.adapter import (
     SOURCE_TYPES,
     AdapterError,
     Answer,
+    ApiReader,
     Context,
     PastPromQL,
     Query,
+    QueryDefinition,
+    Selector,
+    or_error,
     parse_duration,
 )
-from hpad_adapters.prometheus import configuration, queries, rules, samples, settings
+from hpad.adapter_http import UNDECODABLE, TooLargeError
+from hpad_adapters.lists import LabelIndex, ListMetadata
+from hpad_adapters.prometheus import batches, configuration, queries, rules, samples, settings
 from hpad_adapters.prometheus.connection import PrometheusConnection
-from hpad_adapters.prometheus.pods import PodNames, TargetPods
-from hpad_adapters.prometheus.queries import QueryEntry, QueryRecipe
+from hpad_adapters.prometheus.queries import QueryEntry
 from hpad_adapters.prometheus.settings import OwnPromQL
 from hpad_adapters.selection import attempt, or_raise
 
+_PAGE = "500"
 _MANY = 10_000
 """Series from which on a thread makes the samples: so many take some 20 ms."""
+_SPLITS = 32
+"""How often a batch that the server refuses is halved, all its parts together."""
+PodSelection = tuple[str, Selector]
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    name: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+
+
+class _List(msgspec.Struct, frozen=True):
+    items: list[_Pod] = []
+    metadata: ListMetadata = ListMetadata()
+
+
+_decoder = msgspec.json.Decoder(_List)
 
 
 class Prometheus:
@@ -50,7 +76,6 @@ class Prometheus:
         self._rules = None if settings.rules_file else self._compiled()
         self.files = (settings.rules_file,) if settings.rules_file else ()
         self._connection = PrometheusConnection(settings, context)
-        self._pods = TargetPods(context)
         self._discovery = rules.SeriesDiscovery(self._connection, context, parse_duration(settings.discovery_ttl))
 
     @staticmethod
@@ -78,28 +103,25 @@ class Prometheus:
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns one answer per query; raises AdapterError for a wrong rule.
 
-        Sends one request for queries of the same PromQL; the error of a request is the answer to its queries.
+        Sends one request per rule and namespace if the PromQL allows it, else one per query.
         """
         await self.prepare()
         distinct = dict.fromkeys(queries)
-        names = await self._pod_names(distinct)
-        answers: dict[Query, Answer] = {}
-        requests: dict[tuple[str, QueryRecipe, str], list[QueryEntry]] = {}
-        for query in distinct:
-            try:
-                entry = await self._entry(query, names)
-                requests.setdefault((entry.expression(), entry.recipe, entry.item), []).append(entry)
-            except AdapterError as error:
-                answers[query] = error
-        answering = (self._answers(expression, entries) for (expression, *_), entries in requests.items())
-        for found in await asyncio.gather(*answering):
-            answers |= found
+        names = await _pod_names(self._context.api, (query for query in distinct if self._needs_pods(query)))
+        made = {query: await or_error(self._entry(query, names)) for query in distinct}
+        answers: dict[Query, Answer] = {query: each for query, each in made.items() if isinstance(each, AdapterError)}
+        entries = [each for each in made.values() if isinstance(each, QueryEntry)]
+        planned = batches.planned(entries, batches.MOST_AT_ONCE[self._settings.method])
+        for batch_answers in await asyncio.gather(*(self._answers(batch, iter(range(_SPLITS))) for batch in planned)):
+            answers |= batch_answers
         return [answers[query] for query in queries]
 
     async def explain(self, query: Query) -> str:
         """Returns the PromQL of this query alone, with all variables filled in; raises AdapterError."""
         await self.prepare()
-        return (await self._entry(query, await self._pod_names([query]))).expression()
+        names = await _pod_names(self._context.api, [query] if self._needs_pods(query) else [])
+        (batch,) = batches.planned([await self._entry(query, names)], 1)
+        return batch.expression()
 
     async def past(self, query: Query, window: timedelta) -> PastPromQL:
         """Returns the PromQL of this query alone, reduced as its answer is; it has its own windows.
@@ -110,13 +132,11 @@ class Prometheus:
         if self._needs_pods(query):
             text = "the query names no pods by their labels (.PodMatchers), and the pods of the past are not known"
             raise AdapterError(f'"{query.name}": {text}: write its PromQL into the series file', "spec")
-        return PastPromQL(queries.past(await self._entry(query, {})))
+        return PastPromQL(batches.past(await self._entry(query, {})))
 
-    def group(self, query: Query) -> Query | None:
-        """Returns what queries of the same PromQL agree in if their pods may differ; None for all others."""
-        if not self._needs_pods(query) or not self._configured.answers(query):
-            return None  # the PromQL of a rule names the pods
-        return msgspec.structs.replace(query, pods=None)
+    def group(self, query: Query) -> tuple[str, str, str, QueryDefinition | None]:
+        """Returns namespace, type, metric name and definition; one request may serve queries that agree in them."""
+        return query.namespace, query.type, query.name, query.definition
 
     def personal(self, query: Query) -> bool:
         """Returns whether the PromQL depends on the HPA's name, its labels or its target."""
@@ -139,11 +159,7 @@ class Prometheus:
     def _needs_pods(self, query: Query) -> bool:
         return query.type in queries.OF_PODS and self._configured.needs_pods(query)
 
-    async def _pod_names(self, asked: Iterable[Query]) -> PodNames:
-        needing = (query for query in asked if self._needs_pods(query))
-        return await self._pods.names((query.namespace, query.pods) for query in needing if query.pods is not None)
-
-    async def _entry(self, query: Query, names: PodNames) -> QueryEntry:
+    async def _entry(self, query: Query, names: Mapping[PodSelection, frozenset[str] | AdapterError]) -> QueryEntry:
         """Returns the entry for a metric; raises AdapterError."""
         assert self._rules is not None
         pods = None
@@ -161,32 +177,78 @@ class Prometheus:
             raise AdapterError(f'no pods in "{query.namespace}" match the target\'s selector "{query.pods}"', "spec")
         return entry
 
-    async def _answers(self, expression: str, entries: Sequence[QueryEntry]) -> dict[Query, Answer]:
-        """Returns the answers of one request to entries of the same recipe and item."""
+    async def _answers(self, batch: batches.Batch, splits: Iterator[int]) -> dict[Query, Answer]:
+        """Returns the answers of one request; its error is the answer to all queries of the batch.
+
+        A query that the server refuses, because it has too many series for instance, is asked again in halves while
+        there are `splits` left: a single metric may be the cause.
+        """
         now = self._context.clock.now()
         try:
-            series = await self._connection.query(expression, now.timestamp(), own=entries[0].recipe.own)
+            own = batch.entries[0].recipe.own
+            series = await self._connection.query(batch.expression(), now.timestamp(), own=own)
             if len(series) > _MANY:
-                return await asyncio.to_thread(_sampled, entries, series, now)
-            return _sampled(entries, series, now)
+                return await asyncio.to_thread(_sampled, batch, series, now)
+            return _sampled(batch, series, now)
         except AdapterError as error:
-            return dict.fromkeys((entry.query for entry in entries), error)
+            halves = list(batch.halves()) if error.blame == "spec" or isinstance(error, TooLargeError) else []
+            if not halves or next(splits, None) is None:
+                return dict.fromkeys((entry.query for entry in batch.entries), error)
+            first, second = await asyncio.gather(*(self._answers(half, splits) for half in halves))
+            return first | second
 
 
-def _sampled(
-    entries: Sequence[QueryEntry], series: Sequence[samples.PrometheusSeries], now: datetime
-) -> dict[Query, Answer]:
-    """Returns the samples of one request; raises AdapterError for series that cannot be read."""
-    rows = [samples.row(each, entries[0].recipe.window) for each in series]
-    by_pod: dict[str, list[samples.SampleRow]] = {}
-    if item := entries[0].item:
-        for row in rows:
-            by_pod.setdefault(row.labels.get(item, ""), []).append(row)
+def _sampled(batch: batches.Batch, series: Sequence[samples.PrometheusSeries], now: datetime) -> dict[Query, Answer]:
+    """Returns the samples of a batch; raises AdapterError for series that cannot be read."""
+    return {entry.query: attempt(samples.sample, entry, rows, now) for entry, rows in batch.answers(series)}
 
-    def own(entry: QueryEntry) -> Sequence[samples.SampleRow]:
-        """Returns the rows of its pods; if there are none, those without a pod, for its error."""
-        if entry.names is None:
-            return rows
-        return [row for name in entry.names for row in by_pod.get(name, ())] or by_pod.get("", ())
 
-    return {entry.query: attempt(samples.sample, entry, own(entry), now) for entry in entries}
+async def _pod_names(
+    api: ApiReader | None, queries: Iterable[Query]
+) -> Mapping[PodSelection, frozenset[str] | AdapterError]:
+    """Returns the names of the pods of each namespace and selector, or the error of the list.
+
+    Lists pods once per namespace and batch, from the cache of the API server (resourceVersion 0).
+    """
+    selections: dict[str, set[Selector]] = {}
+    for query in queries:
+        if query.pods is not None:
+            selections.setdefault(query.namespace, set()).add(query.pods)
+    found: dict[PodSelection, frozenset[str] | AdapterError] = {}
+    pods = await asyncio.gather(*(or_error(_listed(api, *each)) for each in selections.items()))
+    for (namespace, selectors), listed in zip(selections.items(), pods, strict=True):
+        if isinstance(listed, AdapterError):
+            found |= {(namespace, selector): listed for selector in selectors}
+            continue
+        index = LabelIndex(listed, lambda pod: pod.labels)
+        found |= {
+            (namespace, selector): frozenset(pod.name for pod in index.select(selector)) for selector in selectors
+        }
+    return found
+
+
+async def _listed(api: ApiReader | None, namespace: str, selectors: set[Selector]) -> list[_Meta]:
+    """Lists the pods of the namespace; only those of the selector, if there is one selector."""
+    if api is None:
+        raise AdapterError(
+            "finding the pods needs an API server; without one, select pods by their labels "
+            "in the query: <<.PodMatchers>>",
+            "spec",
+        )
+    params = {"limit": _PAGE, "resourceVersion": "0"}
+    if len(selectors) == 1 and (text := str(next(iter(selectors)))):
+        params["labelSelector"] = text
+    pods: list[_Meta] = []
+    while True:
+        body = await api.get(f"/api/v1/namespaces/{namespace}/pods", params)
+        try:
+            page = _decoder.decode(body)
+        except UNDECODABLE:
+            text = f'the API server\'s list of the pods of "{namespace}" is no PodList'
+            raise AdapterError(text, "cluster") from None
+        pods += [pod.metadata for pod in page.items]
+        if not page.metadata.more:
+            return pods
+        params = {**params, "continue": page.metadata.more}
+        # The API server refuses a continued list with a resourceVersion.
+        params.pop("resourceVersion", None)

@@ -1,11 +1,10 @@
-"""Entries: metrics with their PromQL; and the queries that the operator writes for metrics.
+"""Entries of PromQL batches, and the queries that the operator writes for metrics.
 
 An entry is one metric of one HPA with its compiled query, from the operator or from a prometheus-adapter rule.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Final
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -17,7 +16,6 @@ from hpad.adapter import (
     PODS,
     RESOURCE,
     AdapterError,
-    HPAIdentity,
     Query,
     QueryDefinition,
     Requirement,
@@ -44,7 +42,8 @@ _EXACT = ("=", "==")
 class QueryRecipe(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A compiled query and how its answer is read. `origin` is its place in the configuration, for errors.
 
-    `own`: the query is from an Autoscaler.
+    `own`: the query is from an Autoscaler. It is never parsed in order to be joined with other queries, since its
+    author is not the operator.
     """
 
     origin: str
@@ -57,108 +56,92 @@ class QueryRecipe(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class QueryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one HPA: its PromQL, and what tells which rows of the answer are its own.
+    """One metric of one HPA, with everything that its PromQL needs.
 
-    `exact`: label -> the value that the series must have. `item` and `container`: the labels of the answer that name
-    the object (or pod) and the container, "" without one. `subject`: the labels in `exact` that name the described
-    object: its name first, then its namespace. `names`: the pods of the target, None where the query itself selects
-    them.
+    `exact`: label -> the value that the series must have; `matchers`: other PromQL matchers; `listed`: the values of
+    these, for templates; `texts`: the other variables of the template; `hpa_labels`: the labels of the HPA among them.
+    `item` and `container`: the labels of the answer that name the object (or pod) and the container, "" without one.
+    `subject`: the labels in `exact` that name the described object: its name first, then its namespace.
+    `names`: the pods of the target, None where the query itself selects them. `by_pod_names`: whether the query
+    selects pods by their names.
     """
 
     query: Query
     recipe: QueryRecipe
-    vector: str
     exact: Mapping[str, str]
+    matchers: tuple[str, ...] = ()
+    listed: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    texts: tuple[tuple[str, str], ...] = ()
+    hpa_labels: tuple[tuple[str, str], ...] = ()
     item: str = ""
     container: str = ""
     subject: tuple[str, ...] = ()
     names: frozenset[str] | None = None
-
-    def expression(self, window: QueryWindow | None = None) -> str:
-        """Returns the PromQL, with this window or that of the recipe."""
-        window = window or self.recipe.window
-        if window is None:
-            return self.vector
-        if window.step:
-            return f"({self.vector})[{window.fetch}:{window.step}]"
-        return f"{self.vector.rstrip()}[{window.fetch}]"
-
-
-class SeriesSelector:
-    """The selector of a metric in PromQL.
-
-    `exact`: label -> the value that the series must have; `listed`: the values of each label, for templates.
-    """
-
-    def __init__(self, selector: Selector | None) -> None:
-        """Raises AdapterError for a selector that PromQL cannot express, or that matches nothing."""
-        self.exact: dict[str, str] = {}
-        self._pods: dict[str, Sequence[str]] = {}
-        others: list[Requirement] = []
-        for term in selector.requirements if selector is not None else ():
-            label = template.label_name(term.key)
-            if term.operator.value in _EXACT and self.exact.setdefault(label, term.values[0]) == term.values[0]:
-                continue
-            others.append(term)
-        if selector is not None and not selector.selectable:
-            raise AdapterError("the metric's selector matches nothing", "spec")
-        self._matchers = list(map(template.from_requirement, others))
-        self._listed = {template.label_name(term.key): term.values for term in others if term.values}
+    by_pod_names: bool = False
 
     @property
-    def listed(self) -> dict[str, Sequence[str]]:
-        """The values of each label."""
-        return {**self._listed, **{label: (value,) for label, value in self.exact.items()}, **self._pods}
-
-    def confine(self, label: str, value: str) -> None:
-        """Restricts it to the HPA's own namespace or object; raises AdapterError if it names another."""
-        if self.exact.setdefault(label, value) != value:
-            own = f'this metric is of {label}="{value}" only'
-            raise AdapterError(f'the selector names {label}="{self.exact[label]}", but {own}', "spec")
-
-    def confine_to_pods(self, label: str, names: Iterable[str]) -> None:
-        """Restricts it to the pods of these names."""
-        self._pods[label] = sorted(names)
-
-    def variables(self, *by: str) -> dict[str, Value]:
-        """Returns the variables of a template, grouped `by` labels, of which some may be empty."""
-        matchers = [*self._matchers, *(template.one_of(label, (value,)) for label, value in self.exact.items())]
-        matchers += [template.one_of(label, names) for label, names in self._pods.items()]
-        grouped = tuple(filter(None, by))
-        return {
-            "LabelMatchers": ",".join(matchers),
-            "LabelValuesByName": self.listed,
-            "Labels": self.listed,
-            "GroupBy": ",".join(grouped),
-            "GroupBySlice": grouped,
-        }
+    def shape(self) -> tuple[object, ...]:
+        """The properties that all entries of a batch share."""
+        kind = self.query.type in OF_PODS, self.item, self.container, self.names is None, self.by_pod_names
+        return self.recipe, *kind, tuple(self.exact), self.matchers, self.listed, self.texts, self.hpa_labels
 
 
-_OVER_TIME: Final = {"newest": "last"}
-_SOMETHING: Final = "0 * count(up)"
-"""Zero while the server scrapes anything: its own absence is a gap."""
+def selected(
+    selector: Selector | None,
+) -> tuple[dict[str, str], tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]:
+    """Splits a metric's selector into label -> value, other matchers, and label -> values of these.
 
-
-def past(entry: QueryEntry) -> str:
-    """Returns PromQL whose series add up to the value of the entry, or for a metric of pods to their mean.
-
-    Raises AdapterError for an object that only the labels of the answer tell.
+    Raises AdapterError for a selector that PromQL cannot express, or that matches nothing.
     """
-    recipe, text = entry.recipe, entry.expression()
-    if recipe.window is not None:
-        last = msgspec.structs.replace(recipe.window, fetch=recipe.window.last)
-        text = f"{_OVER_TIME.get(last.reduce, last.reduce)}_over_time({entry.expression(last)})"
-    if entry.subject and not _SELECTING & recipe.template.variables:
-        raise AdapterError(f'"{entry.query.name}": only the labels of the answer tell the object', "spec")
-    if entry.query.type in OF_PODS:
-        return f"avg({text})" if recipe.reduce == "error" else f"avg({recipe.reduce} by ({entry.item}) ({text}))"
-    if entry.query.type == OBJECT and recipe.reduce not in ("error", "sum"):
-        text = f"{recipe.reduce}({text})"
-    return f"sum({text}) or {_SOMETHING}" if recipe.empty == "zero" else text
+    exact: dict[str, str] = {}
+    others: list[Requirement] = []
+    for term in selector.requirements if selector is not None else ():
+        label = template.label_name(term.key)
+        if term.operator.value in _EXACT and exact.setdefault(label, term.values[0]) == term.values[0]:
+            continue
+        others.append(term)
+    if selector is not None and not selector.selectable:
+        raise AdapterError("the metric's selector matches nothing", "spec")
+    listed = tuple((template.label_name(term.key), term.values) for term in others if term.values)
+    return exact, tuple(map(template.from_requirement, others)), listed
 
 
-_SELECTING: Final = frozenset({"LabelMatchers", "LabelValuesByName", "Labels", "Object"})
-"""Variables by which a query selects the described object."""
+def confine(exact: dict[str, str], label: str, value: str) -> None:
+    """Restricts a selector to the HPA's own namespace or object; raises AdapterError if it names another."""
+    if exact.setdefault(label, value) != value:
+        raise AdapterError(
+            f'the selector names {label}="{exact[label]}", but this metric is of {label}="{value}" only', "spec"
+        )
+
+
+def rendered(
+    entry: QueryEntry,
+    exact: Mapping[str, tuple[str, ...]],
+    names: frozenset[str] | None,
+    by: tuple[str, ...],
+    every: bool = False,
+) -> str:
+    """Returns the query for all of `exact` (label -> values) and pods at once, grouped `by` labels.
+
+    With `every`, the pods of other names are part of the answer. Raises AdapterError for a value that is not allowed at
+    its place in the template.
+    """
+    matchers = [*entry.matchers, *(template.one_of(label, values) for label, values in exact.items())]
+    listed: dict[str, tuple[str, ...]] = {**dict(entry.listed), **exact}
+    if entry.by_pod_names and names is not None:
+        pods = listed[entry.item] = tuple(sorted(names))
+        named = template.one_of(entry.item, pods)
+        matchers.append(template.matcher(entry.item, template.NOT_EQUAL, "") if every else named)
+    variables: dict[str, Value] = {
+        "LabelMatchers": ",".join(matchers),
+        "LabelValuesByName": listed,
+        "Labels": listed,
+        "GroupBy": ",".join(by),
+        "GroupBySlice": by,
+        "HPALabels": {label: (value,) for label, value in entry.hpa_labels},
+        **dict(entry.texts),
+    }
+    return entry.recipe.template.render(variables)
 
 
 _RESOURCES = ("cpu", "memory")
@@ -183,26 +166,27 @@ class ConfiguredQueries:
     def entry(self, query: Query, names: frozenset[str] | None) -> QueryEntry | None:
         """Returns the entry for this metric, None without a query of its name; raises AdapterError (blame "spec")."""
         found = self._found(query)
-        if found is None:
+        if found is None or query.type not in _types(query.name, found[0]):
             return None
         metric, recipe = found
-        selected = SeriesSelector(query.selector)
+        exact, matchers, listed = selected(query.selector)
         subject: tuple[str, ...] = ()
         if query.object is not None and metric.object:
-            selected.confine(metric.object, query.object.name)
+            confine(exact, metric.object, query.object.name)
             subject = (metric.object,)
         _check_variables(query, recipe.template.variables)
-        _check_labels(query, recipe, selected)
-        item = metric.pod if query.type in OF_PODS else ""
-        container = metric.container if item and query.type != PODS else ""
-        values = {**selected.variables(item, container), **_texts(query, metric, recipe)}
+        _check_labels(query, recipe, exact, dict(listed))
+        of_pods = query.type in OF_PODS
         return QueryEntry(
             query=query,
             recipe=recipe,
-            vector=recipe.template.render(values),
-            exact=selected.exact,
-            item=item,
-            container=container,
+            exact=exact,
+            matchers=matchers,
+            listed=listed,
+            texts=_texts(query, metric, recipe),
+            hpa_labels=_hpa_labels(query, recipe),
+            item=metric.pod if of_pods else "",
+            container=metric.container if of_pods and query.type != PODS else "",
             subject=subject,
             names=None if "PodMatchers" in recipe.template.variables else names,
         )
@@ -214,19 +198,14 @@ class ConfiguredQueries:
 
     def needs_pods(self, query: Query) -> bool:
         """Returns whether the query needs the names of the target's pods, because its PromQL ignores their labels."""
-        found = self._found(query)
+        found = self._recipes.get(query.name)
         return found is None or "PodMatchers" not in found[1].template.variables
-
-    def answers(self, query: Query) -> bool:
-        """Returns whether `entry` has an entry for this metric."""
-        return self._found(query) is not None
 
     def _found(self, query: Query) -> tuple[Metric, QueryRecipe] | None:
         """Returns the metric that answers a query: of the configuration, or that the query brings along."""
         definition = query.definition
         if definition is None:
-            found = self._recipes.get(query.name)
-            return None if found is None or query.type not in _types(query.name, found[0]) else found
+            return self._recipes.get(query.name)
         known = self._own.get(definition)
         if known is None:
             metric: Metric = definition.metric.as_metric
@@ -251,19 +230,20 @@ def _recipe(origin: str, metric: Metric, *, own: bool = False) -> QueryRecipe:
     )
 
 
-def _check_labels(query: Query, recipe: QueryRecipe, selected: SeriesSelector) -> None:
+def _check_labels(query: Query, recipe: QueryRecipe, exact: Mapping[str, str], listed: Mapping[str, object]) -> None:
     """Raises AdapterError if the selector lacks a label that the template uses."""
     # An empty value would select other series.
     needed = recipe.template.keys("Labels") | recipe.template.keys("LabelValuesByName")
-    missing = sorted(needed - set(selected.listed))
+    missing = sorted(needed - set(exact) - set(listed))
     if missing:
         raise AdapterError(f'metric "{query.name}" needs a selector with {missing[0]}=…', "spec")
 
 
-def _texts(query: Query, metric: Metric, recipe: QueryRecipe) -> dict[str, Value]:
-    """Returns the variables of a template that no selector gives; raises AdapterError."""
+def _texts(query: Query, metric: Metric, recipe: QueryRecipe) -> tuple[tuple[str, str], ...]:
+    """Returns the variables that the template uses, with their values."""
+    # Values of unused variables would keep entries apart that can share a query.
     reference = query.object
-    texts: dict[str, Value] = {
+    texts = {
         "Namespace": query.namespace,
         "Metric": query.name,
         "Object": reference.name if reference is not None else "",
@@ -272,24 +252,28 @@ def _texts(query: Query, metric: Metric, recipe: QueryRecipe) -> dict[str, Value
         "PodMatchers": "",
     }
     if hpa := query.hpa:
-        labels = _hpa_labels(query, hpa, recipe)
-        texts |= {"HPA": hpa.name, "Target": hpa.target_name, "TargetKind": hpa.target_kind, "HPALabels": labels}
-    if "PodMatchers" in recipe.template.variables and query.pods is not None:
+        texts |= {"HPA": hpa.name, "Target": hpa.target_name, "TargetKind": hpa.target_kind}
+    used = recipe.template.variables
+    if "PodMatchers" in used and query.pods is not None:
         requirements = query.pods.requirements
         texts["PodMatchers"] = ",".join(template.from_requirement(term, metric.pod_labels) for term in requirements)
-    return texts
+    return tuple((name, text) for name, text in texts.items() if name in used)
 
 
-def _hpa_labels(query: Query, hpa: HPAIdentity, recipe: QueryRecipe) -> dict[str, Sequence[str]]:
-    """Returns the labels of the HPA; raises AdapterError if one is absent that the template uses."""
-    labels = dict(hpa.labels)
-    if missing := sorted(recipe.template.keys("HPALabels") - set(labels)):
+def _hpa_labels(query: Query, recipe: QueryRecipe) -> tuple[tuple[str, str], ...]:
+    """Returns the labels of the HPA that the template uses; raises AdapterError for an absent label."""
+    needed = recipe.template.keys("HPALabels")
+    if not needed or query.hpa is None:
+        return ()
+    labels = dict(query.hpa.labels)
+    missing = sorted(needed - set(labels))
+    if missing:
         raise AdapterError(
             f'the query for "{query.name}" takes the label "{missing[0]}" of the HPA, '
-            f'which HPA "{hpa.name}" does not have',
+            f'which HPA "{query.hpa.name}" does not have',
             "spec",
         )
-    return {label: (value,) for label, value in labels.items()}
+    return tuple((label, labels[label]) for label in sorted(needed))
 
 
 def _check_variables(query: Query, used: frozenset[str]) -> None:

@@ -82,17 +82,15 @@ class CompiledRules:
         if found is None:
             return None
         recipe, labels, container = found
-        selected, pod = queries.SeriesSelector(None), labels.label("pod")
-        selected.confine(labels.label("namespace"), query.namespace)
-        selected.confine_to_pods(pod, names)
         return QueryEntry(
             query=query,
             recipe=recipe,
-            vector=recipe.template.render({**selected.variables(pod, container), "Series": ""}),
-            exact=selected.exact,
-            item=pod,
+            exact={labels.label("namespace"): query.namespace},
+            texts=(("Series", ""),),
+            item=labels.label("pod"),
             container=container,
             names=names,
+            by_pod_names=True,
         )
 
     def _find(self, subject: _Subject | None, metric: str) -> tuple[Rule, ...]:
@@ -168,28 +166,29 @@ def _queries(configuration: Configuration) -> Iterator[tuple[Place, str]]:
 
 def entry(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -> QueryEntry:
     """Returns the entry for a metric that the rule makes of that series; raises AdapterError (blame "spec")."""
-    selected = queries.SeriesSelector(query.selector)
+    exact, matchers, listed = queries.selected(query.selector)
     reference, namespace = query.object, _own_namespace(rule, query)
     if namespace:
-        selected.confine(namespace, query.namespace)
+        queries.confine(exact, namespace, query.namespace)
     item = ""
     subject: tuple[str, ...] = ()
     if query.type == PODS:
         item = rule.labels.label("pod")
-        if names is not None:
-            selected.confine_to_pods(item, names)
     elif reference is not None:
         item = rule.labels.label(*_resource_of(reference))
-        selected.confine(item, reference.name)
+        queries.confine(exact, item, reference.name)
         subject = tuple(dict.fromkeys(filter(None, (item, namespace))))
     return QueryEntry(
         query=query,
         recipe=rule.recipe,
-        vector=rule.recipe.template.render({**selected.variables(item), "Series": series}),
-        exact=selected.exact,
+        exact=exact,
+        matchers=matchers,
+        listed=listed,
+        texts=(("Series", series),),
         item=item,
         subject=subject,
         names=names,
+        by_pod_names=query.type == PODS,
     )
 
 

@@ -148,14 +148,6 @@ class SampleRow(msgspec.Struct, frozen=True, gc=False):
     point: Point | None
 
 
-def row(series: PrometheusSeries, window: QueryWindow | None) -> SampleRow:
-    """Returns the row of a series, reduced by the window if there is one; raises AdapterError."""
-    points = series.points
-    if window is not None:
-        return SampleRow(series.labels, reduced(points, window))
-    return SampleRow(series.labels, points[-1] if points else None)
-
-
 def sample(entry: QueryEntry, rows: Sequence[SampleRow], now: datetime) -> Sample:
     """Makes the sample of the rows of one metric; raises AdapterError. `now` is the timestamp of a zero for no rows."""
     if entry.query.type == EXTERNAL:

@@ -63,8 +63,9 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     query: PromQL with variables between << and >>: .Namespace, .Metric, .LabelMatchers (the metric's selector),
         index .Labels "queue" (a value of that selector), .PodMatchers (the selector of the target's pods, each label
         prefixed with `pod_labels`), .Object and .Kind (of the described object), .Container, .HPA (its name), .Target
-        and .TargetKind (what it scales), index .HPALabels "team" (a label of the HPA), .GroupBy (the labels of the
-        answer that name the pod and the container, if the metric is of pods).
+        and .TargetKind (what it scales), index .HPALabels "team" (a label of the HPA), .GroupBy (the labels that
+        distinguish the values of several HPAs). One request serves many HPAs where each series has .LabelMatchers
+        and each aggregation .GroupBy: sum(depth{<<.LabelMatchers>>}) by (<<.GroupBy>>).
     types: which metrics it answers; empty: Resource and ContainerResource for cpu and memory, else the other three.
     pod, container, object: the labels of the answer that name the pod, the container, the described object (empty: the
         query itself names the object).
