@@ -1,6 +1,7 @@
 """Control characters from a metric source are escaped on a terminal, on the page and in conditions."""
 
 import asyncio
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 from support import http_server
+from support.redis_lab import commands
 
 from hpad import cli, testing
 from hpad.adapter import AdapterError, Query
@@ -75,11 +77,10 @@ async def test_an_error_of_redis_is_one_line() -> None:
     """Redis puts no line break into an error: redis-py takes one for the end of the connection."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while request := await reader.read(4096):
-            failure = b"-ERR \x1b[2J\x1b]0;owned\x07 line \xc2\x9b31m\r\n"
-            writer.write(b"+list\r\n" * (b"TYPE" in request) + failure * (b"LLEN" in request))
-            await writer.drain()
-        writer.close()
+        failure = b"-ERR \x1b[2J\x1b]0;owned\x07 line \xc2\x9b31m\r\n"
+        with contextlib.suppress(ConnectionError, EOFError), contextlib.closing(writer):
+            async for command in commands(reader):
+                writer.write(b"+list\r\n" if command.startswith(b"TYPE ") else failure)
 
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
     async with server, testing.context("redis") as context:
