@@ -36,16 +36,19 @@ pytestmark = [
 
 BEFORE = 10
 """Seconds of the simulation before the messages."""
-STARTUP = 1.0
-"""Seconds from the write of the scale to the first message of a new worker: the start of a Python process."""
-SECONDS = 45
+SECONDS, LIMIT = 45, 300
+"""How long a run is shown, and when the real one fails: it lasts until its workers are at rest again."""
 
 
 class Curve(NamedTuple):
-    """Desired replicas and messages in the HPA's metric, for each second since the messages were published."""
+    """Desired replicas and messages in the HPA's metric, for each second since the messages were published.
+
+    `startup`: the seconds from the first rescale until all workers had begun, of which a busy machine needs many.
+    """
 
     replicas: Sequence[int]
     messages: Sequence[float]
+    startup: float
 
     @property
     def drained(self) -> int:
@@ -72,7 +75,9 @@ async def real(folder: Path, shared: brokers.Broker) -> Curve:
     url = shared.admin_url
     task = f"{Timing.of(DEFAULT).task:g}"
     deployment, _ = documents.load(queue.NAME, {"AMQP_URL": url, "QUEUE": queue.QUEUE, "TASK_SECONDS": task})
-    replicas, messages = [], []
+    replicas: list[int] = []
+    messages: list[float] = []
+    starting = 0
     async with stage.opened(folder, [source]) as on, Broker(url, queue.QUEUE, on.clock) as broker:
         await on.apply([deployment, hpa_document()])
         async with asyncio.timeout(120):
@@ -80,13 +85,15 @@ async def real(folder: Path, shared: brokers.Broker) -> Curve:
                 await on.clock.sleep(0.1)
         await broker.publish(queue.MESSAGES)
         began = on.clock.monotonic()
-        for second in range(SECONDS):
-            await on.clock.sleep(began + second - on.clock.monotonic())
+        while len(replicas) < SECONDS or _seen(on) != (queue.AT_REST, 0.0):
+            assert len(replicas) < LIMIT, (replicas, messages)
+            await on.clock.sleep(began + len(replicas) - on.clock.monotonic())
             count, reading = _seen(on)
             replicas.append(count)
             messages.append(reading if reading is not None else messages[-1])
+            starting += queue.AT_REST <= broker.consumers < count
         await on.delete(queue.NAME)
-    return Curve(replicas, messages)
+    return Curve(replicas, messages, max(1.0, starting))
 
 
 def _seen(on: stage.Stage) -> tuple[int, float | None]:
@@ -95,12 +102,12 @@ def _seen(on: stage.Stage) -> tuple[int, float | None]:
     return (hpa.status.desired_replicas, view.reading(hpa)) if hpa is not None else (0, None)
 
 
-def simulated() -> Curve:
-    """Returns the same run of the model: the same messages, service time, HPA, period and settings."""
+def simulated(startup: float) -> Curve:
+    """Returns the same run of the model: the same messages, service time, startup, HPA, period and settings."""
     hpa = v2.defaulted(from_builtins(hpa_document()))
     own = stage.settings_for("", ())
     consumers = SimulatedQueue(
-        service_time=Timing.of(DEFAULT).task, distribution=CONSTANT, prefetch=1, arrivals=EVEN, startup=STARTUP
+        service_time=Timing.of(DEFAULT).task, distribution=CONSTANT, prefetch=1, arrivals=EVEN, startup=startup
     )
     workload = QueueModel(
         consumers,
@@ -114,7 +121,7 @@ def simulated() -> Curve:
         hpa,
         workload,
         start=START,
-        length=timedelta(seconds=BEFORE + SECONDS),
+        length=timedelta(seconds=BEFORE + LIMIT),
         period=own.sync_period,
         tunables=own.tunables,
     )
@@ -125,7 +132,7 @@ def simulated() -> Curve:
         replicas.append(turn.after)
         messages.append(sum(sample.values) / 1000)
     assert workload.arrived == workload.done == queue.MESSAGES
-    return Curve(replicas[BEFORE:], messages[BEFORE:])
+    return Curve(replicas[BEFORE:], messages[BEFORE:], startup)
 
 
 def printed(found: Curve, model_curve: Curve) -> None:
@@ -134,9 +141,9 @@ def printed(found: Curve, model_curve: Curve) -> None:
     for second in range(SECONDS):
         counts = f"{found.replicas[second]:>13} {model_curve.replicas[second]:>9}"
         print(f"{second:>6}  {counts}  {found.messages[second]:>13g} {model_curve.messages[second]:>9g}")
-    print(f"drained after {found.drained} s, simulated {model_curve.drained} s")
-    gaps = [abs(a - b) for a, b in zip(found.messages, model_curve.messages, strict=True)]
-    away = [abs(a - b) for a, b in zip(found.replicas, model_curve.replicas, strict=True)]
+    print(f"drained after {found.drained} s, simulated {model_curve.drained} s, startup {found.startup} s")
+    gaps = [abs(a - b) for a, b in zip(found.messages[:SECONDS], model_curve.messages, strict=False)]
+    away = [abs(a - b) for a, b in zip(found.replicas[:SECONDS], model_curve.replicas, strict=False)]
     print(f"mean difference: {sum(gaps) / SECONDS:.1f} messages, {sum(away) / SECONDS:.1f} replicas")
 
 
@@ -151,7 +158,8 @@ async def test_the_model_follows_a_real_queue(
 ) -> None:
     """The peak is within 2 replicas; the queue is empty within half the time, and two tasks, of the simulated one."""
     no_blocking_calls.deactivate()  # processes and the blocking client of the demo
-    found, expected = await real(tmp_path, shared_broker), simulated()
+    found = await real(tmp_path, shared_broker)
+    expected = simulated(found.startup)
     printed(found, expected)
     assert directions(found) == directions(expected) == [True, False]
     assert abs(max(found.replicas) - max(expected.replicas)) <= 2
