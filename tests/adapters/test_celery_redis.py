@@ -4,6 +4,7 @@ Redis removes empty lists, so the bindings that Celery leaves there tell an empt
 """
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -406,9 +407,9 @@ async def test_empty_replies_are_no_zero(replies: bytes, error: str) -> None:
     """The replies to TYPE and LLEN of the list, and to SMEMBERS of two exchanges."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"_kombu.binding.celery")
-        writer.write(replies)
-        writer.close()
+        with contextlib.closing(writer):
+            await reader.readuntil(b"_kombu.binding.celery")
+            writer.write(replies)
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as odd:
         url = f"redis://127.0.0.1:{odd.sockets[0].getsockname()[1]}"

@@ -1,6 +1,7 @@
 """The faults that each server can have, for each adapter. `faults.md` says which tests show the others."""
 
 import asyncio
+import contextlib
 import gc
 import ssl
 import time
@@ -45,12 +46,12 @@ async def answering(reply: bytes | None, tls: ssl.SSLContext | None = None) -> A
     heard = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while await reader.read(HELLO):
-            heard.set()
-            if reply is not None:
-                writer.write(reply)
-                break
-        writer.close()
+        with contextlib.closing(writer):
+            while await reader.read(HELLO):
+                heard.set()
+                if reply is not None:
+                    writer.write(reply)
+                    break
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls) as server:
         yield server.sockets[0].getsockname()[1], heard

@@ -1,6 +1,7 @@
 """Limits, redirects and error sentences of requests, against servers on loopback."""
 
 import asyncio
+import contextlib
 
 import msgspec
 import pytest
@@ -95,9 +96,9 @@ async def test_no_redirect_is_followed(stub, context: Context) -> None:
 
 async def test_each_failure_has_its_own_sentence(stub, context: Context) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"220 mail ready\r\n")
-        await reader.read(100)
-        writer.close()
+        with contextlib.closing(writer):
+            writer.write(b"220 mail ready\r\n")
+            await reader.read(100)
 
     stub.handler = hang_up
     assert await refusal(context, f"http://127.0.0.1:{ports.free(1)[0]}") == "the server refused the connection"

@@ -289,9 +289,9 @@ async def test_each_fault_has_its_own_error(request_class: str, answer: Any, err
 @pytest.mark.parametrize("request_class", ["VERSIONS", "METADATA"])
 async def test_a_response_that_is_none(reply: bytes, error: str, request_class: str) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(4096)
-        writer.write(reply)
-        writer.close()
+        with contextlib.closing(writer):
+            await reader.read(4096)
+            writer.write(reply)
 
     if request_class == "VERSIONS" or not reply:
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:

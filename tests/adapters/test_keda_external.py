@@ -216,9 +216,9 @@ async def test_each_fault_has_its_own_error(method: str, answer: bytes | Excepti
 @pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 100])
 async def test_a_server_other_than_a_scaler_is_an_error(reply: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(4096)
-        writer.write(reply)
-        writer.close()
+        with contextlib.closing(writer):
+            await reader.read(4096)
+            writer.write(reply)
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as other:
         (answer,) = await ask(f"127.0.0.1:{other.sockets[0].getsockname()[1]}")
@@ -232,11 +232,10 @@ async def test_frames_without_end_are_refused(frame: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
         connections += 1
-        await reader.read(4096)
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError), contextlib.closing(writer):
+            await reader.read(4096)
             writer.write(raw_http2.settings() + frame * 20_000)
             await reader.read()
-        writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as other:
         answers = await ask(f"127.0.0.1:{other.sockets[0].getsockname()[1]}", STORMS, STORMS, STORMS)

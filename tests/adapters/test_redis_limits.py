@@ -20,11 +20,10 @@ async def listening(*pieces: bytes) -> AsyncIterator[str]:
     """Yields the URL of a server that answers each connection with the pieces, and closes it."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError), contextlib.closing(writer):
             await reader.read(4096)
             writer.write(b"".join(pieces))
             await writer.drain()
-        writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"

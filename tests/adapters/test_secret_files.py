@@ -46,10 +46,10 @@ async def recording(hello: bytes, last: bytes) -> AsyncIterator[tuple[int, bytea
     received = bytearray()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(hello)
-        while last not in received and (part := await reader.read(4096)):
-            received.extend(part)
-        writer.close()
+        with contextlib.closing(writer):
+            writer.write(hello)
+            while last not in received and (part := await reader.read(4096)):
+                received.extend(part)
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         yield server.sockets[0].getsockname()[1], received

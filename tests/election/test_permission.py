@@ -47,9 +47,8 @@ async def stalling() -> AsyncIterator[tuple[Client, list[bytes]]]:
     heard: list[bytes] = []
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError), contextlib.closing(writer):
             heard.append(await reader.read(-1))
-        writer.close()
 
     async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
         config = ClusterConfig(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
@@ -155,13 +154,10 @@ async def test_what_the_connection_has_not_sent_is_dropped() -> None:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal received
-        await reads.wait()
-        try:
+        with contextlib.suppress(ConnectionError), contextlib.closing(writer):
+            await reads.wait()
             while part := await reader.read(1 << 20):
                 received += len(part)
-        except ConnectionError:
-            pass
-        writer.close()
         closed.set()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:

@@ -1,6 +1,7 @@
 """How a session connects: addresses, names, TLS, client certificates that are renewed, and time limits."""
 
 import asyncio
+import contextlib
 import gc
 import socket
 import ssl
@@ -121,9 +122,9 @@ def test_certificates_are_checked(run, authority):
 
 def test_a_peer_without_tls_is_an_error(run):
     async def speak(reader, writer):
-        writer.write(b"HTTP/1.0 400 Bad Request\r\n\r\n")
-        await reader.read()
-        writer.close()
+        with contextlib.closing(writer):
+            writer.write(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+            await reader.read()
 
     async def main():
         server = await asyncio.start_server(speak, "127.0.0.1", 0)
@@ -165,8 +166,8 @@ def test_a_connection_that_is_being_opened_ends(run, authority, ends):
 
         async def accept(reader, writer):
             accepted.set()
-            await reader.read()
-            writer.close()
+            with contextlib.closing(writer):
+                await reader.read()
             closed.set()
 
         server = await asyncio.start_server(accept, "127.0.0.1", 0)

@@ -91,8 +91,8 @@ async def test_a_write_that_fails_before_its_permission_ends_is_not_said_to_end_
     monkeypatch.setattr(session, "CONNECT_S", 0.1)
 
     async def says_nothing(reader, writer):
-        await reader.read(-1)
-        writer.close()
+        with contextlib.closing(writer):
+            await reader.read(-1)
 
     async with await asyncio.start_server(says_nothing, "127.0.0.1", 0) as server:
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"

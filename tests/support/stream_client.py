@@ -94,12 +94,11 @@ async def serving(answers: Answers) -> AsyncIterator[str]:
     """Serves the protocol with these answers; yields the URL."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, EOFError):
+        with contextlib.suppress(OSError, EOFError), contextlib.closing(writer):
             while True:
                 size, key, _ = struct.unpack(">IHH", await reader.readexactly(8))
                 for each in answers(key, await reader.readexactly(size - 4)):
                     writer.write(each)
-        writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         yield f"rabbitmq-stream://127.0.0.1:{server.sockets[0].getsockname()[1]}"
