@@ -146,3 +146,25 @@ async def test_the_prefix_of_a_long_pattern_fits(stub, rabbit):
     [answer] = await adapter(stub.url, rabbit, metrics=metrics).answer([testing.external("long")])
     assert answer.values == (0,)
     assert listing.refused == 0
+
+
+@pytest.mark.parametrize(("teams", "prefix"), [(1, "^(?:team000-)"), (40, "^(?:team000-|team001-"), (200, None)])
+async def test_patterns_share_a_list(stub, rabbit, teams, prefix):
+    """A list costs the broker all queues of the vhost, whatever its filter leaves out."""
+    names = [f"team{number:03}-{part}" for number in range(teams) for part in ("orders", "mails")]
+    stub.handler = listing = Listing([*names, *workers(4)])
+    metrics = {f"m{number}": rabbitmq.Metric(queue_regex=f"team{number:03}-.*") for number in range(teams)}
+    answers = await adapter(stub.url, rabbit, metrics=metrics).answer(list(map(testing.external, metrics)))
+    assert [sum(answer.values) for answer in answers] == [4_000] * teams
+    [found] = set(listing.filters)
+    assert len(listing.filters) == 2, "with totals, and the queues without any"
+    assert (found or "").startswith(prefix or "")
+    assert (found is None) == (prefix is None)
+
+
+async def test_names_and_patterns_have_lists_of_their_own(stub, rabbit):
+    stub.handler = listing = Listing([*workers(4), "team-a"])
+    queries = [testing.external("queue_messages", f"queue={name}") for name in workers(4)]
+    source = adapter(stub.url, rabbit, metrics={"team": rabbitmq.Metric(queue_regex="team-.*")})
+    await source.answer([testing.external("team"), *queries])
+    assert set(listing.filters) == {name_filter(Lookup(names=frozenset(workers(4))))["name"], "^(?:team-)"}

@@ -6,6 +6,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import ClassVar, Final
 
+from msgspec.structs import replace
+
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, PastPromQL, Query, or_error
 from hpad_adapters import extras
 from hpad_adapters.rabbitmq import settings
@@ -26,12 +28,14 @@ from hpad_adapters.rabbitmq.queries import (
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue, Unconsumed
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.stream_lag import NO_MEMBERS, StreamLags
-from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, ValueReader, Values
+from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, TooManyQueuesError, ValueReader, Values
 from hpad_adapters.selection import attempt
 
-_Place = tuple[str, re.Pattern[str] | None, bool, bool, bool]
-"""A vhost, and what else is needed of a Lookup but names: counts alone cost the broker less."""
+_Place = tuple[str, bool, bool, bool, bool]
+"""A vhost, whether by patterns, and what is needed of a Lookup: counts alone cost the broker less."""
 _Found = dict[str, list[RabbitmqQueue]] | AdapterError
+_FoundBy = Mapping[re.Pattern[str] | None, _Found]
+"""What each pattern has found, and under None the names."""
 
 
 class RabbitMQ:
@@ -94,7 +98,7 @@ class RabbitMQ:
         return [plan if isinstance(plan, AdapterError) else self._answer(plan, found) for plan in plans]
 
     def group(self, query: Query) -> Hashable:
-        """Returns the vhosts and the pattern of a query, which are read together; None for an invalid query."""
+        """Returns what the queries that are read together agree in; None for an invalid query."""
         plan = attempt(self._plan, query)
         if isinstance(plan, StreamQuery):
             return "stream", plan.vhost
@@ -128,8 +132,13 @@ class RabbitMQ:
             return stream_query(query, self._settings)
         return queue_query(query, self._settings)
 
-    async def _read(self, vhost: str, lookup: Lookup) -> _Found:
-        return await or_error(self._found(vhost, lookup))
+    async def _read(self, vhost: str, lookup: Lookup) -> _FoundBy:
+        together = await or_error(self._found(vhost, lookup))
+        # One list for all patterns costs least; if that is too many queues, a pattern alone may still be readable.
+        if isinstance(together, TooManyQueuesError) and len(lookup.patterns) > 1:
+            alone = {each: replace(lookup, patterns=frozenset({each})) for each in lookup.patterns}
+            return {each: await or_error(self._found(vhost, part)) for each, part in alone.items()}
+        return dict.fromkeys(lookup.patterns or (None,), together)
 
     async def _found(self, vhost: str, lookup: Lookup) -> dict[str, list[RabbitmqQueue]]:
         """Returns the queues by name: one each, or several where "*" stands for several vhosts."""
@@ -138,11 +147,11 @@ class RabbitMQ:
             found.setdefault(queue.name, []).append(queue)
         return found
 
-    def _answer(self, plan: QueueQuery, read: Mapping[_Place, _Found]) -> Answer:
+    def _answer(self, plan: QueueQuery, read: Mapping[_Place, _FoundBy]) -> Answer:
         queues: list[RabbitmqQueue] = []
         absent: list[str] = []
         for place in self._places(plan):
-            found = read[place]
+            found = read[place][plan.pattern]
             if isinstance(found, AdapterError):
                 return found
             if plan.pattern is None:
@@ -159,15 +168,23 @@ class RabbitMQ:
     def _places(self, plan: QueueQuery) -> list[_Place]:
         """Returns where the queues are read; for the management API, what is extended costs nothing more."""
         extended = plan.extended and bool(self._settings.plugin_nodes)
-        return [(vhost, plan.pattern, plan.statistics, plan.samples, extended) for vhost in plan.vhosts]
+        return [(vhost, bool(plan.patterns), plan.statistics, plan.samples, extended) for vhost in plan.vhosts]
 
     def _lookups(self, plans: Iterable[QueueQuery]) -> dict[_Place, Lookup]:
-        """Returns the queues that the queries of a batch need: in each vhost the named ones, and those of a pattern."""
-        found: dict[_Place, set[str]] = {}
+        """Returns the queues that the queries of a batch need: in each vhost the named ones, and those of patterns.
+
+        They are read apart: a pattern needs a list, and all nodes, where names may do without.
+        """
+        found: dict[_Place, tuple[set[str], set[re.Pattern[str]]]] = {}
         for plan in plans:
             for place in self._places(plan):
-                found.setdefault(place, set()).update(plan.queues)
-        return {place: Lookup(frozenset(names), *place[1:]) for place, names in found.items()}
+                names, patterns = found.setdefault(place, (set(), set()))
+                names.update(plan.queues)
+                patterns.update(plan.patterns)
+        return {
+            place: Lookup(frozenset(names), frozenset(patterns), *place[2:])
+            for place, (names, patterns) in found.items()
+        }
 
     def _place(self, plan: QueueQuery) -> str:
         if ANY_VHOST in plan.vhosts:

@@ -175,7 +175,7 @@ class Amqp:
 
     async def read(self, vhost: str, lookup: Lookup) -> list[RabbitmqQueue]:
         """Returns the queues that exist. Raises AdapterError."""
-        if lookup.pattern is not None or vhost == ANY_VHOST:
+        if lookup.patterns or vhost == ANY_VHOST:
             raise AdapterError("AMQP cannot list queues: a queue_regex needs source: management", "spec")
         async with self._locks.setdefault(vhost, asyncio.Lock()):
             try:

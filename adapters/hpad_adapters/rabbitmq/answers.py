@@ -114,12 +114,13 @@ def name_filter(lookup: Lookup) -> Mapping[str, str]:
     """Returns the parameters that make the broker leave out most other queues; names must fit into one filter.
 
     The broker ignores case, matches a part of a name in bytes, and has another dialect of expressions. So it gets only
-    names, or the literal prefix of a pattern, and its list is filtered again here.
+    names, or the literal prefixes of patterns, and its list is filtered again here.
     """
-    if lookup.pattern is None:
+    if not lookup.patterns:
         return _by_name(_AROUND.format("|".join(sorted(map(re.escape, filter(possible, lookup.names))))))
-    prefix = _prefix(lookup.pattern.pattern)
-    return _by_name(f"^{prefix}") if prefix else {}
+    prefixes = sorted({_prefix(each.pattern) for each in lookup.patterns})
+    expression = f"^(?:{'|'.join(prefixes)})"
+    return _by_name(expression) if all(prefixes) and len(expression) <= _LONGEST_FILTER else {}
 
 
 def chunks(names: Iterable[str]) -> list[frozenset[str]]:

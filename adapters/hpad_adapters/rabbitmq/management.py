@@ -45,7 +45,7 @@ from hpad_adapters.rabbitmq.broker import KEEPS_SLASHES, BrokerRefusedError, Not
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
 from hpad_adapters.rabbitmq.queues import QUORUM, STREAM, RabbitmqQueue, possible
 from hpad_adapters.rabbitmq.settings import Settings
-from hpad_adapters.rabbitmq.values import Lookup
+from hpad_adapters.rabbitmq.values import Lookup, TooManyQueuesError
 
 FEW = 3
 KNOWN_SECONDS = 60.0
@@ -60,10 +60,6 @@ _DOTS = frozenset({".", ".."})
 
 class NoStatisticsError(AdapterError):
     """The broker keeps no statistics, or not all of its nodes do."""
-
-
-class TooManyQueuesError(AdapterError):
-    """A list covers more queues than are read; a part of it may cover fewer."""
 
 
 class Management:
@@ -123,7 +119,7 @@ class Management:
 
     async def _without_totals(self, vhost: str, lookup: Lookup, found: list[RabbitmqQueue]) -> list[RabbitmqQueue]:
         """Returns the queues that exist but are not in the list with totals."""
-        if vhost != ANY_VHOST and lookup.pattern is None and lookup.names <= {queue.name for queue in found}:
+        if vhost != ANY_VHOST and not lookup.patterns and lookup.names <= {queue.name for queue in found}:
             return []
         places = set(map(_place, found))
         there = await self._listed(vhost, lookup, _ALL)
@@ -150,7 +146,7 @@ class Management:
 
     async def _with_samples(self, vhost: str, lookup: Lookup) -> list[RabbitmqQueue]:
         """Returns the queues with samples, and with the counts of now: those of statistics are five seconds older."""
-        counted = await self.read(vhost, Lookup(lookup.names, lookup.pattern))
+        counted = await self.read(vhost, Lookup(lookup.names, lookup.patterns))
         sampled = {_place(queue): queue for queue in await self._with_statistics(vhost, lookup)}
         found = [sampled.get(_place(queue), queue).with_counts(queue) for queue in counted]
         if any(queue.message_stats is None for queue in found) and await self._rates_kept(vhost):
@@ -238,7 +234,7 @@ class Management:
             return False
 
     def _few(self, vhost: str, lookup: Lookup) -> bool:
-        return vhost != ANY_VHOST and lookup.pattern is None and len(lookup.names) <= FEW and not lookup.names & _DOTS
+        return vhost != ANY_VHOST and not lookup.patterns and len(lookup.names) <= FEW and not lookup.names & _DOTS
 
     async def _each(self, vhost: str, names: Collection[str], parameters: Mapping[str, str]) -> list[RabbitmqQueue]:
         """Reads queues one by one. The list then shows whether an absent queue is down.
@@ -268,7 +264,7 @@ class Management:
 
     async def _listed(self, vhost: str, lookup: Lookup, parameters: Mapping[str, str]) -> list[RabbitmqQueue]:
         """Reads one list. Of more names than a filter holds, the whole vhost or several lists, whichever is less."""
-        parts = chunks(lookup.names) if lookup.pattern is None else []
+        parts = [] if lookup.patterns else chunks(lookup.names)
         try:
             if len(parts) < 2:
                 return await self._view(vhost, lookup, {**name_filter(lookup), **parameters})
@@ -313,7 +309,7 @@ class Management:
             found = new | found
             missing.difference_update(queue.name for queue in answer.items)
             counts.add(answer.filtered_count)
-            if not missing and lookup.pattern is None and vhost != ANY_VHOST:
+            if not missing and not lookup.patterns and vhost != ANY_VHOST:
                 return found.values()
             page, pages = page + 1, answer.page_count
         # Brokers without filtered_count give no way to notice a change.

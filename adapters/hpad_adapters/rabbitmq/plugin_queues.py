@@ -27,7 +27,7 @@ from hpad_adapters.rabbitmq.metric import ANY_VHOST
 from hpad_adapters.rabbitmq.plugin import NodeAnswer, NodeMetrics, Plugin, complete
 from hpad_adapters.rabbitmq.queues import QUORUM, STREAM, RabbitmqQueue
 from hpad_adapters.rabbitmq.settings import Settings
-from hpad_adapters.rabbitmq.values import Lookup
+from hpad_adapters.rabbitmq.values import Lookup, TooManyQueuesError
 
 GONE_SECONDS = 30.0
 """The time for which a queue that is no longer counted may be a quorum queue without a leader that has counted."""
@@ -79,13 +79,13 @@ class PluginQueues:
         found = await asyncio.to_thread(self._counted, nodes, lookup)
         absent = lookup.names - {name for _, name in found}
         try:
-            if lookup.statistics or lookup.pattern is not None or absent:
+            if lookup.statistics or lookup.patterns or absent:
                 await self._require_all(complete(answers))
-            if lookup.pattern is not None or absent:
+            if lookup.patterns or absent:
                 _require_read(nodes)
             found |= await self._uncounted(vhost, lookup, found)
         except AdapterError as error:
-            if lookup.statistics or lookup.pattern is not None or not found:
+            if lookup.statistics or lookup.patterns or not found:
                 raise
             # The queues that were found are whole; only the others may be on a node that was not read.
             found |= {(vhost, name): RabbitmqQueue(name, vhost, fault=error.message) for name in absent}
@@ -147,7 +147,7 @@ class PluginQueues:
             for place, queue in _queues_of(node, lookup).items():
                 found[place] = queue if place not in found else _counted_twice(queue)
         if len(found) > self._max_queues:
-            raise AdapterError(
+            raise TooManyQueuesError(
                 f"{self} has more than {self._max_queues} queues to read (max_queues): a part of them would be a "
                 "wrong number"
             )
@@ -163,15 +163,14 @@ class PluginQueues:
             self._listed.clear()
         self._seen |= dict.fromkeys(found, now)
         absent = lookup.names - {name for _, name in found}
-        new = lookup.pattern is not None and (vhost, lookup.pattern) not in self._listed
+        new = {(vhost, pattern) for pattern in lookup.patterns} - self._listed
         if not absent and not new and not any(self._gone(place, vhost, lookup, now) for place in self._seen):
             return {}
         members = await self.plugin.scrape(_MEMBERS, "" if vhost == ANY_VHOST else vhost)
         terms = [sample.labels for node in members for series in _MEMBER for sample in node.of(series)]
         there = {_place(labels) for labels in terms if "queue" in labels}
         missing = [place for place in there if place not in found and lookup.matches(place[1])]
-        if lookup.pattern is not None:
-            self._listed.add((vhost, lookup.pattern))
+        self._listed |= new
         self._seen |= dict.fromkeys(missing, now)
         return {place: RabbitmqQueue(place[1], place[0], QUORUM) for place in missing}
 
@@ -297,7 +296,7 @@ class Auto:
                 return await self._management.read(vhost, lookup)
             except NoStatisticsError:  # they have just been turned off
                 self._known_at = None
-        queues = await self._management.read(vhost, Lookup(lookup.names, lookup.pattern))
+        queues = await self._management.read(vhost, Lookup(lookup.names, lookup.patterns))
         known = await self._plugin.statistics(vhost, lookup, await self._running(vhost))
         return [_completed(queue, known.get((queue.vhost, queue.name))) for queue in queues]
 

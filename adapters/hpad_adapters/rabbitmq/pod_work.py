@@ -126,7 +126,7 @@ class PodWork:
 
     async def _queues(self, vhost: str, plan: QueueQuery) -> list[RabbitmqQueue]:
         """Returns the queues of the plan. Raises AdapterError if one is missing: its consumers are not known."""
-        read = await self._reader.read(vhost, Lookup(frozenset(plan.queues), plan.pattern))
+        read = await self._reader.read(vhost, Lookup(frozenset(plan.queues), plan.patterns))
         found = [queue for queue in read if plan.matches(queue.name)]
         absent = set(plan.queues) - {queue.name for queue in found}
         if (absent or not found) and plan.on_missing_queue != "zero":

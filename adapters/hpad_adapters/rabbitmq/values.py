@@ -34,21 +34,25 @@ from hpad_adapters.rabbitmq.settings import Settings
 
 
 class Lookup(msgspec.Struct, frozen=True):
-    """Queues of one vhost: those of the names, or all whose whole name matches the pattern.
+    """Queues of one vhost: those of the names, or all whose whole names match one of the patterns.
 
     `statistics`: with rates; `samples`: with the samples of rates and lengths as well, and with counts as of now;
     `extended`: with the capacity of consumers and the oldest message, for readers that ask for these apart.
     """
 
     names: frozenset[str] = frozenset()
-    pattern: re.Pattern[str] | None = None
+    patterns: frozenset[re.Pattern[str]] = frozenset()
     statistics: bool = False
     samples: bool = False
     extended: bool = False
 
     def matches(self, name: str) -> bool:
         """Returns whether a queue of this name is one of them."""
-        return name in self.names if self.pattern is None else self.pattern.fullmatch(name) is not None
+        return name in self.names or any(pattern.fullmatch(name) for pattern in self.patterns)
+
+
+class TooManyQueuesError(AdapterError):
+    """The lookup covers more than `max_queues` queues; a part of it may cover fewer."""
 
 
 class ValueReader(Protocol):
@@ -72,6 +76,11 @@ class QueueQuery(msgspec.Struct, frozen=True, kw_only=True):
     on_missing_queue: str = "error"
     on_stalled: str = "hold"
     goal: ClearingGoal | None = None
+
+    @property
+    def patterns(self) -> frozenset[re.Pattern[str]]:
+        """The pattern, or nothing."""
+        return frozenset() if self.pattern is None else frozenset({self.pattern})
 
     @property
     def statistics(self) -> bool:
