@@ -15,7 +15,8 @@ from hpad.clock import Clock
 from hpad.controller.planning import Schedule
 from hpad.controller.reconcile import Reconciler
 from hpad.controller.report import NOTHING_LOGGED
-from hpad.controller.workers import DelayingQueue, ShutDown, Worker, Workers
+from hpad.controller.workers import Worker, Workers
+from hpad.controller.workqueue import DelayingQueue, ShutDown
 from hpad.controller.write import TooEarly
 from hpad.election.owner import ALONE, Authority, Edited, NotLeading, Permit, decides_alike
 from hpad.kube.hpas import WatchedKinds

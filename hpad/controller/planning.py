@@ -27,7 +27,7 @@ import msgspec
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.controller.report import NOTHING_LOGGED, Logged
-from hpad.controller.workers import DelayingQueue
+from hpad.controller.workqueue import DelayingQueue
 from hpad.engine import state
 
 _BEYOND: Final = datetime.resolution

@@ -14,7 +14,7 @@ from support.virtual_time import in_virtual_time
 
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
-from hpad.controller.workers import DelayingQueue, ShutDown
+from hpad.controller.workqueue import DelayingQueue, ShutDown
 from hpad.daemon import process
 
 A, B, C = (Key("default", name) for name in "abc")
