@@ -13,7 +13,7 @@ from pathlib import Path
 from support import advice_seeds_server, browser, fleet_cast, http_server
 from support.browser import Browser
 
-from hpad.election.owner import KnownReplica
+from hpad.election.leader import KnownReplica
 from hpad.serve.api_types import Status
 from hpad.settings.model import Serving
 

@@ -15,7 +15,7 @@ from hpad.api.problem import Invalid
 from hpad.api.text import harmless_json
 from hpad.clock import Clock
 from hpad.election import owner
-from hpad.election.owner import KnownReplica
+from hpad.election.leader import KnownReplica
 from hpad.engine import annotations, controls
 from hpad.engine.outlook import outlook
 from hpad.engine.turn import Reconcile

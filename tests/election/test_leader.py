@@ -14,7 +14,7 @@ from support.lease_candidates import Candidate, Server, odd
 from support.virtual_time import in_virtual_time, now, until
 
 from hpad.election import lease
-from hpad.election.owner import KnownReplica
+from hpad.election.leader import KnownReplica
 from hpad.kube import errors
 
 # --- One candidate, two candidates ---

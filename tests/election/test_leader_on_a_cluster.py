@@ -10,7 +10,7 @@ from support import virtual_time
 from support.virtual_time import now, until
 
 from hpad.election import lease
-from hpad.election.owner import Leader
+from hpad.election.leader import Leader
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
 from hpad.kube.events import EventRecorder

@@ -13,7 +13,7 @@ from support.engine import Workload, external, series
 from hpad.api.hpa import KIND, from_builtins
 from hpad.api.metadata import Key
 from hpad.api.text import CONTROLS
-from hpad.election.owner import KnownReplica
+from hpad.election.leader import KnownReplica
 from hpad.engine.outlook import outlook
 from hpad.engine.outlook.directions import Outlook
 from hpad.engine.turn import Reconcile

@@ -13,7 +13,7 @@ from hpad.api.hpa import KIND, HorizontalPodAutoscaler, from_builtins
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
 from hpad.election import owner
-from hpad.election.owner import KnownReplica
+from hpad.election.leader import KnownReplica
 from hpad.engine.history import Memory
 from hpad.engine.turn import Reconcile
 from hpad.records.history import DecisionHistory

@@ -14,7 +14,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.election import owner
-from hpad.election.owner import KnownReplica
+from hpad.election.leader import KnownReplica
 from hpad.records.history import DecisionHistory
 from hpad.records.recent import RecentReconciles
 from hpad.serve.api import Shown

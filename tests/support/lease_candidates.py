@@ -12,7 +12,7 @@ from support import virtual_time
 
 from hpad.api.metadata import Key
 from hpad.election import lease
-from hpad.election.owner import Leader
+from hpad.election.leader import Leader
 from hpad.kube import errors
 from hpad.settings.model import Election
 from hpad.telemetry import Telemetry

@@ -9,7 +9,7 @@ from support.fleet import Fleet
 
 from hpad.api.metadata import Key
 from hpad.api.text import harmless
-from hpad.election.owner import KnownReplica
+from hpad.election.leader import KnownReplica
 from hpad.serve.api_types import Status
 from tests.serve.page.conftest import Opening, Site
 
