@@ -12,7 +12,7 @@ from hpad import __version__
 from hpad.clock import Clock, SystemClock
 from hpad.daemon import assembly, process
 from hpad.daemon.assembly import Components
-from hpad.daemon.process import Component, Lifecycle
+from hpad.daemon.lifecycle import Component, Lifecycle
 from hpad.election import owner
 from hpad.kube import access, watch
 from hpad.kube.auth import credentials

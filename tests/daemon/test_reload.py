@@ -23,7 +23,7 @@ from support import free_ports
 from hpad import settings
 from hpad.api.sample import AdapterError
 from hpad.clock import SystemClock
-from hpad.daemon import app, assembly, process
+from hpad.daemon import app, assembly, lifecycle, process
 from hpad.daemon.reload import Reloader
 from hpad.engine.view import Tunables
 from hpad.files import stamps
@@ -300,8 +300,8 @@ async def test_a_new_log_level_applies_to_existing_loggers(cluster: Cluster, tmp
 async def test_a_component_that_hangs_does_not_keep_the_others_from_stopping() -> None:
     stopped: list[str] = []
 
-    def component(name: str, stop: Any) -> process.Component:
-        return process.Component(name, stop=stop)
+    def component(name: str, stop: Any) -> lifecycle.Component:
+        return lifecycle.Component(name, stop=stop)
 
     async def hang() -> None:
         await asyncio.Event().wait()
@@ -309,7 +309,7 @@ async def test_a_component_that_hangs_does_not_keep_the_others_from_stopping() -
     async def end() -> None:
         stopped.append("first")
 
-    several = process.Lifecycle(SystemClock())
+    several = lifecycle.Lifecycle(SystemClock())
     await several.start([component("first", end), component("second", hang)])
     async with asyncio.timeout(240):
         await several.stop(0.1)
