@@ -35,8 +35,8 @@ from hpad.serve.api_types import (
     Summary,
     Version,
 )
+from hpad.serve.listing import listed
 from hpad.serve.operations import OPERATIONS, PREFIX
-from hpad.serve.summary import listed
 from hpad.sources.limits import SourceReport
 from hpad.store.store import Store
 

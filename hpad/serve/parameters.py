@@ -14,7 +14,7 @@ from hpad.api.metadata import Key
 from hpad.api.problem import Invalid, Problem
 from hpad.api.text import meant, shown
 from hpad.serve.api_types import STATES
-from hpad.serve.summary import POSITION, SORTS, position_of
+from hpad.serve.listing import POSITION, SORTS, position_of
 
 DEFAULT_LIMIT: Final = 500
 MOST: Final = 5000

@@ -12,7 +12,7 @@ from msgspec.inspect import CollectionType, StructType, Type, UnionType, VarTupl
 from support import overlays
 
 from hpad.engine.outlook.directions import Outlook
-from hpad.serve import api_types, summary
+from hpad.serve import api_types, listing
 from hpad.serve.operations import OPERATIONS, PREFIX
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,7 @@ def test_each_path_its_parameters_and_fields_are_described(operation: Any) -> No
 
 def test_each_state_and_order_is_described() -> None:
     assert [name for name in api_types.STATES if f"| `{name}` |" not in PAGE] == []
-    assert [name for name in summary.SORTS if f"`{name}`" not in REFERENCE] == []
+    assert [name for name in listing.SORTS if f"`{name}`" not in REFERENCE] == []
 
 
 def test_each_answer_has_a_description() -> None:

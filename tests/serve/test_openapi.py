@@ -15,7 +15,7 @@ from support.api_world import QUEUE, World, hpa, scaled_up
 from support.engine import Workload, series
 from support.environment import EFFORT
 
-from hpad.serve import operations, parameters, summary
+from hpad.serve import listing, operations, parameters
 from hpad.serve.limits import CONNECTION_OPTIONS
 from hpad.serve.operations import OPERATIONS, PREFIX
 
@@ -113,7 +113,7 @@ def test_every_parameter_has_a_description_and_a_schema() -> None:
             assert parameter["schema"]["type"] in ("string", "integer", "boolean", "array"), (path, parameter)
 
 
-@pytest.mark.parametrize("sort", [*summary.SORTS, *(f"-{name}" for name in summary.SORTS)])
+@pytest.mark.parametrize("sort", [*listing.SORTS, *(f"-{name}" for name in listing.SORTS)])
 async def test_each_order_gives_a_continue_that_conforms(world: World, sort: str) -> None:
     _, answer = await world.get(f"hpas?limit=1&sort={sort}")
     schema = next(parameter.schema for parameter in parameters.HPAS if parameter.name == "continue")

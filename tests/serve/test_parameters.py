@@ -9,8 +9,8 @@ from multidict import MultiDict
 
 from hpad.api.metadata import AUTOSCALER_KEY, Key
 from hpad.api.problem import Invalid
-from hpad.serve import parameters, summary
-from hpad.serve.summary import Position
+from hpad.serve import listing, parameters
+from hpad.serve.listing import Position
 
 TEXT = strategies.text(strategies.characters(), max_size=20)  # with NUL and unpaired surrogates
 KIND = strategies.sampled_from(["", AUTOSCALER_KEY])
@@ -23,10 +23,10 @@ def position(text: str) -> Position:
     return found
 
 
-@hypothesis.given(strategies.sampled_from(summary.SORTS), strategies.booleans(), TEXT, NAME, NAME, KIND)
+@hypothesis.given(strategies.sampled_from(listing.SORTS), strategies.booleans(), TEXT, NAME, NAME, KIND)
 def test_a_position_is_read_back(sort: str, descending: bool, value: str, namespace: str, name: str, kind: str) -> None:
     given = Position(f"-{sort}" if descending else sort, value, Key(namespace, name, kind))
-    assert position(summary.position_text(given)) == given
+    assert position(listing.position_text(given)) == given
 
 
 @hypothesis.given(strategies.from_regex(parameters.HPAS[-1].schema["pattern"], fullmatch=True))
