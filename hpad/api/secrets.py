@@ -3,14 +3,11 @@
 A secret is also found in the forms in which requests and answers carry it: percent-encoded, as JSON, as HTML, in
 base64, with control characters escaped, and with escapes that only other programs write. The beginning of a secret is
 found where a text was cut.
-
-A token is sent without TLS only to this machine, as it does not cross a network.
 """
 
 import base64
 import contextlib
 import html
-import ipaddress
 import itertools
 import json
 import re
@@ -185,23 +182,3 @@ def of_url(url: str) -> Iterator[tuple[str, str]]:
     pairs = [each.partition("=")[::2] for each in f"{parts.query}&{parts.fragment}".split("&")]
     for name, value in [*pairs, ("password", password or "")]:
         yield from ((unquote(name), value), (unquote(name), unquote(value)))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host, without brackets, is this machine by its name or address; no resolver is asked."""
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    return host == "localhost"
-
-
-def names_loopback(url: str) -> bool:
-    """Whether the host of a URL, or of `//HOST:PORT`, is this machine."""
-    try:
-        return is_loopback(urlsplit(url).hostname or "")
-    except ValueError:
-        return False
-
-
-def is_in_clear(url: str) -> bool:
-    """Whether what is sent to a URL leaves this machine without TLS."""
-    return urlsplit(url).scheme == "http" and not names_loopback(url)

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from hpad.api.secrets import names_loopback
+from hpad.api.loopback import names_loopback
 from hpad.api.text import shown
 from hpad.cli import output
 from hpad.cli.fetch import Answer, Refusal, fetch

@@ -13,7 +13,8 @@ from hpad.adapter import HIDING, AdapterError, Context, hide
 from hpad.adapter_http import HttpOptions, Request, Response, SecretRef, TlsOptions, first_line, read_secrets
 from hpad.adapter_http.exchange import Exchange
 from hpad.adapter_http.options import fits_header
-from hpad.api.secrets import Secrets, is_in_clear
+from hpad.api.loopback import is_in_clear
+from hpad.api.secrets import Secrets
 from hpad.api.text import harmless
 from hpad.clock import Clock
 from hpad.notify.texts import Body, Notice, Sender, body, most_at_once

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 import structlog
 from aiohttp import web
 
-from hpad.api.secrets import is_loopback
+from hpad.api.loopback import is_loopback
 from hpad.clock import Clock
 from hpad.files import opened
 from hpad.kube import access, errors

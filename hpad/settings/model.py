@@ -12,8 +12,8 @@ from typing import Annotated
 
 import msgspec
 
+from hpad.api.loopback import is_loopback
 from hpad.api.problem import Problem
-from hpad.api.secrets import is_loopback
 from hpad.engine.view import Tunables
 from hpad.settings import hpas as of_hpas
 from hpad.settings import notify as of_notify

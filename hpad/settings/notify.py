@@ -10,9 +10,9 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from hpad.api.loopback import is_in_clear
 from hpad.api.metadata import label_faults
 from hpad.api.problem import Invalid, Problem
-from hpad.api.secrets import is_in_clear
 from hpad.api.text import hint, shown
 from hpad.settings import parsers, rows
 from hpad.settings.parsers import each, takes

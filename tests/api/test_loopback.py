@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpad.api.secrets import is_in_clear, is_loopback, names_loopback
+from hpad.api.loopback import is_in_clear, is_loopback, names_loopback
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "::1", "::1%lo"])

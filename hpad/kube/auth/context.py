@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from hpad.api.secrets import names_loopback
+from hpad.api.loopback import names_loopback
 from hpad.api.text import shown
 from hpad.kube.auth import exec_plugin
 from hpad.kube.auth.credentials import ConfigError, Credentials

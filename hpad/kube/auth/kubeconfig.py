@@ -9,7 +9,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import structlog
 
-from hpad.api.secrets import names_loopback
+from hpad.api.loopback import names_loopback
 from hpad.api.text import shown
 from hpad.kube.auth.context import REREAD_S, KubeContext, is_address, tls_context
 from hpad.kube.auth.credentials import ClusterConfig, ConfigError, Credentials, Identity
