@@ -27,7 +27,7 @@ from hpad.kube import access, cluster, errors, hpas, paths
 from hpad.kube.client import Client
 from hpad.manifests import folder
 from hpad.serve import ServeError
-from hpad.serve.authentication import ServedFiles
+from hpad.serve.server import ServedFiles
 from hpad.settings import Settings
 from hpad.settings.model import AUTOSCALERS, HPAS
 from hpad.sources import plugins

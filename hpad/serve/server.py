@@ -1,19 +1,12 @@
-"""The read-only HTTP server: /metrics, /livez, /readyz, /healthz, the JSON API and the status page that uses it.
-
-The page is one document: `hpad/serve/web` with its styles and scripts inside. The scripts are one module, in the order
-of SCRIPTS. All data comes from the JSON API v1. The security policy names the SHA-256 of the style and of the script. A
-browser runs nothing else, whatever names of HPAs and texts of metric sources are.
-"""
+"""The read-only HTTP server: /metrics, /livez, /readyz, /healthz, the JSON API and the status page that uses it."""
 
 import asyncio
-import base64
 import contextlib
 import errno
 import functools
-import hashlib
-import urllib.parse
+import os
+import ssl
 from collections.abc import Mapping
-from importlib import resources
 from typing import Final, NamedTuple, Protocol, cast
 
 import msgspec
@@ -25,74 +18,14 @@ from hpad.api.text import harmless
 from hpad.clock import Clock, SystemClock
 from hpad.kube import errors
 from hpad.serve import ServeError as ServeError
-from hpad.serve import api, authentication, limits, stream
+from hpad.serve import api, authentication, document, limits, stream
 from hpad.serve.api_types import Status
-from hpad.serve.authentication import Reviewer, ServedFiles
+from hpad.serve.authentication import Reviewer
 from hpad.serve.operations import PREFIX
 from hpad.settings.model import Serving
 from hpad.telemetry import CONTENT_TYPE, Telemetry
 
-STYLES: Final = ("base.css", "list.css", "hpa.css", "chart.css")
-SCRIPTS: Final = (
-    "dom.js",
-    "format.js",
-    "api.js",
-    "model.js",
-    "row.js",
-    "rowview.js",
-    "list.js",
-    "series.js",
-    "chart.js",
-    "pods.js",
-    "cascade.js",
-    "shell.js",
-    "sources.js",
-    "hpa.js",
-    "main.js",
-)
-_ENDS: Final = ("</script", "</style", "<!--")
-"""Texts that would end the script or style within the document."""
-
-
-class Document(NamedTuple):
-    """The page and its Content-Security-Policy."""
-
-    page: bytes
-    policy: str
-
-
-def document() -> Document:
-    """Reads and joins the files. Blocks. Raises ValueError if a file cannot be part of a document."""
-    style, script = _joined(STYLES), _joined(SCRIPTS)
-    page = _read("index.html")
-    page = page.replace("icon.svg", f"data:image/svg+xml,{urllib.parse.quote(_read('icon.svg').strip())}")
-    page = page.replace("<!-- styles -->", f"<style>{style}</style>")
-    page = page.replace("<!-- scripts -->", f'<script type="module">{script}</script>')
-    policy = (
-        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; connect-src 'self'; "
-        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    return Document(page.encode(), policy)
-
-
-def _joined(names: tuple[str, ...]) -> str:
-    text = "\n".join(map(_read, names))
-    for end in _ENDS:
-        if end in text:
-            raise ValueError(f"hpad/serve/web: {end} ends the script or style of the page")
-    return text
-
-
-def _read(name: str) -> str:
-    return (resources.files("hpad.serve") / "web" / name).read_text("utf-8")
-
-
-def _digest(text: str) -> str:
-    """Returns the source expression of CSP (W3C, "Content Security Policy Level 3", hash-source)."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-DOCUMENT: Final = document()
+DOCUMENT: Final = document.document()
 PROBES: Final = ("/livez", "/readyz", "/healthz")
 """Paths that need no authentication, because a kubelet has no credentials. Any Host header will do."""
 _ERROR_HEADERS: Final = ("WWW-Authenticate", "Allow", "Retry-After")
@@ -113,6 +46,100 @@ class Present(Protocol):
     def unready(self) -> list[str]: ...
     def problems(self) -> list[str]: ...
     def mode(self) -> Status: ...
+
+
+Stamp = tuple[tuple[int, int, int], ...]
+
+
+class Certificates:
+    """An SSL context that always uses the latest valid version of the certificate files.
+
+    `context` is None before the first `refresh`, and the same object ever after. Each version of certificate and key
+    becomes a context of its own, to which new handshakes switch.
+    """
+
+    def __init__(self, serving: Serving) -> None:
+        self._files = {
+            "tls_cert_file": serving.certificate,
+            "tls_private_key_file": serving.private_key,
+        }
+        self._stamp: Stamp = ()
+        self._latest: ssl.SSLContext
+        self.context: ssl.SSLContext | None = None
+
+    def refresh(self) -> bool:
+        """Loads the files if they changed, and returns whether they did. Blocks.
+
+        Raises ServeError for an unusable version; the previous version stays in use.
+        """
+        stamp = self._read_stamp()
+        if stamp == self._stamp:
+            return False
+        self._latest = self._load()
+        self._stamp = stamp
+        if self.context is None:
+            self.context = self._latest
+            # Called in each handshake, also without a server name in it: the listener keeps its first context for good.
+            self.context.sni_callback = self._switch_context
+        return True
+
+    def _switch_context(self, tls: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _front: ssl.SSLContext) -> None:
+        tls.context = self._latest
+
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # Without resumption: a resumed session would outlive a certificate that was replaced.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+        certificate, key = self._files.values()
+        assert certificate is not None
+        try:
+            context.load_cert_chain(certificate, key, password=_no_password)
+        except (OSError, ValueError) as error:
+            files = f"tls_cert_file {certificate}, tls_private_key_file {key}"
+            raise ServeError(f"{files}: cannot be used for TLS: {_reason(error)}") from None
+        return context
+
+    def _read_stamp(self) -> Stamp:
+        """Returns inode, size and time of each file: they change when it is replaced, also through a symbolic link."""
+        stamps = []
+        for setting, file in self._files.items():
+            if file is None:
+                continue
+            try:
+                found = os.stat(file)
+            except OSError as error:
+                raise ServeError(f"{setting}: {file}: {error.strerror}") from None
+            stamps.append((found.st_ino, found.st_size, found.st_mtime_ns))
+        return tuple(stamps)
+
+
+def _no_password() -> str:
+    """Refuses encrypted keys. Without a callback OpenSSL would prompt on the terminal."""
+    raise ValueError("the private key is encrypted; hpad needs an unencrypted key")
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or getattr(error, "reason", None) or str(error)
+
+
+class ServedFiles(NamedTuple):
+    """The certificate and the tokens, None if not configured. Their `refresh` reads them again."""
+
+    certificates: Certificates | None
+    tokens: authentication.Tokens | None
+
+    @property
+    def configured(self) -> "list[Certificates | authentication.Tokens]":
+        return [each for each in (self.certificates, self.tokens) if each is not None]
+
+    @classmethod
+    def of(cls, serving: Serving) -> "ServedFiles":
+        return cls(
+            None if serving.certificate is None else Certificates(serving),
+            None if serving.token_file is None else authentication.Tokens(serving.token_file),
+        )
 
 
 class Server:

@@ -11,7 +11,7 @@ import structlog
 import trustme
 from support import http_server
 
-from hpad.serve import authentication, limits
+from hpad.serve import limits, server
 from hpad.serve.authentication import Reviewer
 from hpad.serve.server import Server
 from hpad.settings.model import Serving
@@ -130,7 +130,7 @@ async def test_an_endless_body_is_not_read() -> None:
 
 def test_old_versions_of_tls_are_refused(tmp_path: Path) -> None:
     certificate, key = http_server.write_certificate(tmp_path, trustme.CA())
-    certificates = authentication.Certificates(Serving(certificate=certificate, private_key=key))
+    certificates = server.Certificates(Serving(certificate=certificate, private_key=key))
     certificates.refresh()
     assert certificates.context is not None
     assert certificates.context.minimum_version >= ssl.TLSVersion.TLSv1_2

@@ -9,7 +9,7 @@ import pytest
 from support import http_server
 
 import hpad.serve
-from hpad.serve import server
+from hpad.serve import document
 from hpad.settings.model import Serving
 
 WEB = Path(hpad.serve.__file__).parent / "web"
@@ -19,7 +19,7 @@ STATES = ("failing", "atMax", "limited", "fallback", "competing")
 
 
 def page() -> str:
-    return server.DOCUMENT.page.decode()
+    return document.document().page.decode()
 
 
 def part(tag: str) -> str:
@@ -29,7 +29,7 @@ def part(tag: str) -> str:
 
 
 async def test_the_policy_allows_the_style_and_the_script_by_their_hashes_and_nothing_else() -> None:
-    directives = dict(each.strip().split(" ", 1) for each in server.DOCUMENT.policy.split(";"))
+    directives = dict(each.strip().split(" ", 1) for each in document.document().policy.split(";"))
     for directive, tag in (("style-src", "style"), ("script-src", "script")):
         digest = base64.b64encode(hashlib.sha256(part(tag).encode()).digest()).decode()
         assert directives.pop(directive) == f"'sha256-{digest}'"
@@ -41,26 +41,28 @@ async def test_the_policy_allows_the_style_and_the_script_by_their_hashes_and_no
 
 async def test_the_server_sends_the_page_with_its_policy() -> None:
     async with (
-        http_server.opened(Serving()) as started,
+        http_server.opened(Serving()) as server,
         http_server.session() as session,
-        session.get(started.url) as answer,
+        session.get(server.url) as answer,
     ):
         assert (answer.status, answer.content_type) == (200, "text/html")
-        assert answer.headers["Content-Security-Policy"] == server.DOCUMENT.policy
+        assert answer.headers["Content-Security-Policy"] == document.document().policy
         assert await answer.text() == page()
 
 
 def test_every_file_is_part_of_the_page() -> None:
     files = {path.name for path in WEB.iterdir()}
-    assert files == {"index.html", "icon.svg", *server.STYLES, *server.SCRIPTS}
-    for name in (*server.STYLES, *server.SCRIPTS):
+    assert files == {"index.html", "icon.svg", *document.STYLES, *document.SCRIPTS}
+    for name in (*document.STYLES, *document.SCRIPTS):
         assert (WEB / name).read_text("utf-8").strip() in page()
 
 
 def test_a_file_that_would_end_the_script_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_read", lambda name: "const text = '</script>';")
+    monkeypatch.setattr(document, "_read", lambda name: "const text = '</script>';")
+    document.document.cache_clear()
     with pytest.raises(ValueError, match="ends the script or style of the page"):
-        server.document()
+        document.document()
+    document.document.cache_clear()
 
 
 def test_nothing_is_loaded_from_elsewhere_and_no_text_becomes_markup() -> None:
