@@ -141,7 +141,7 @@ def _print(found: Json, args: argparse.Namespace, *, past: bool = False) -> None
     if found.get("trace") is None:
         raise Failure(f"only the sentence of this decision is kept, its inputs were too large: {sentence}")
     # Imported late: without these, `kubectl hpad status` starts in half the time.
-    from hpad.engine.outlook.directions import Outlook
+    from hpad.engine.outlook.types import Outlook
     from hpad.engine.render import lines
     from hpad.engine.trace import Trace
 

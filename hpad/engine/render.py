@@ -10,7 +10,7 @@ from hpad.api.amounts import Unit
 from hpad.api.quantity import parse_milli, truncated
 from hpad.engine import trace
 from hpad.engine.conditions import Event
-from hpad.engine.outlook.directions import BLOCKED, STEP, STOPPED, Outlook
+from hpad.engine.outlook.types import BLOCKED, STEP, STOPPED, Outlook
 from hpad.engine.pods import IGNORED, MISSING, READY, UNREADY
 from hpad.engine.spec import UTILIZATION
 from hpad.engine.stage import INVALID_METRICS, NOW, WRITE, WRITE_FAILED

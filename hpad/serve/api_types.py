@@ -11,7 +11,7 @@ from hpad.api.hpa import (
     MetricSpec,
     MetricStatus,
 )
-from hpad.engine.outlook.directions import Outlook
+from hpad.engine.outlook.types import Outlook
 from hpad.engine.trace import Trace
 from hpad.records.entry import Entry
 from hpad.sources.limits import SourceReport

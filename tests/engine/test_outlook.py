@@ -19,7 +19,7 @@ from support.outlook_texts import CPU, QUEUE, down, texts
 
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
 from hpad.engine.history import History, PastRecommendation, Rescale
-from hpad.engine.outlook.directions import Outlook, Threshold
+from hpad.engine.outlook.types import Outlook, Threshold
 from hpad.engine.words import span
 
 

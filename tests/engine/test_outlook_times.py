@@ -10,7 +10,7 @@ from support.engine import Workload, external, series
 from support.outlook_cases import EXAMPLES, LONG, again, behaviors, bounds, found, lived, uncertain, wanted
 
 from hpad.api.sample import AdapterError
-from hpad.engine.outlook.directions import (
+from hpad.engine.outlook.types import (
     FALLBACK,
     READING,
     STEP,

@@ -14,7 +14,7 @@ from support.engine import START, Workload, external, series
 from hpad.api.sample import AdapterError, Sample
 from hpad.engine import controls, schedule
 from hpad.engine.conditions import SCALED_TO_ZERO, SCHEDULE_ACTIVE, TRUE, find
-from hpad.engine.outlook.directions import Outlook
+from hpad.engine.outlook.types import Outlook
 from hpad.engine.schedule import Bounds
 from hpad.engine.view import Gates
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.inspect import CollectionType, StructType, Type, UnionType, VarTupleType
 from support import overlays
 
-from hpad.engine.outlook.directions import Outlook
+from hpad.engine.outlook.types import Outlook
 from hpad.serve import api_types, listing
 from hpad.serve.operations import OPERATIONS, PREFIX
 

@@ -15,7 +15,7 @@ from hpad.api.metadata import Key
 from hpad.api.text import CONTROLS
 from hpad.election.leader import KnownReplica
 from hpad.engine.outlook import outlook
-from hpad.engine.outlook.directions import Outlook
+from hpad.engine.outlook.types import Outlook
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import ScaleError
 from hpad.serve import api

@@ -20,7 +20,7 @@ from hpad.engine.conditions import Condition, find
 from hpad.engine.decide import Decision
 from hpad.engine.history import History
 from hpad.engine.outlook import outlook
-from hpad.engine.outlook.directions import Outlook
+from hpad.engine.outlook.types import Outlook
 from hpad.engine.settle import Outcome, Settlement
 from hpad.engine.spec import CompiledMetric, compiled_spec
 from hpad.engine.trace import Trace

@@ -15,7 +15,7 @@ from hpad.api.quantity import parse_milli
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, Sample
 from hpad.engine.decide import Decision
 from hpad.engine.history import History
-from hpad.engine.outlook.directions import (
+from hpad.engine.outlook.types import (
     ABOVE,
     AT_LEAST,
     AT_MOST,

@@ -24,24 +24,8 @@ from hpad.engine.examine import (
 )
 from hpad.engine.outlook import after, readings
 from hpad.engine.outlook.after import Next, Step
-from hpad.engine.outlook.directions import (
-    BLOCKED,
-    FALLBACK,
-    PODS,
-    READING,
-    SCHEDULE,
-    STEP,
-    STOPPED,
-    Outlook,
-    failing,
-    growing,
-    has_policy,
-    leader,
-    named,
-    room_in_budget,
-    shrinking,
-    stuck,
-)
+from hpad.engine.outlook.directions import failing, growing, has_policy, leader, named, room_in_budget, shrinking, stuck
+from hpad.engine.outlook.types import BLOCKED, FALLBACK, PODS, READING, SCHEDULE, STEP, STOPPED, Outlook
 from hpad.engine.propose import Proposal
 from hpad.engine.recommend import Upcoming, last_good_until, next_fallback, replaced
 from hpad.engine.settle import Outcome

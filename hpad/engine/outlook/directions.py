@@ -1,6 +1,4 @@
-"""An outlook, as the API and `hpad explain -o json` have it, and that of one direction.
-
-That is the readings at which the count grows or shrinks, or what blocks the direction.
+"""The outlook of one direction: the readings at which the count grows or shrinks, or what blocks the direction.
 
 A threshold is the reading at which the proposal of a metric starts to differ from the count. Proposals are those of the
 engine (`hpad.engine.outlook.readings`), so thresholds include tolerance, rounding, pods that do not count yet, and
@@ -8,7 +6,6 @@ activation.
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from fractions import Fraction
 from typing import Final
 
@@ -18,77 +15,15 @@ from hpad.api.sample import PodSample
 from hpad.engine.addresses import addresses
 from hpad.engine.behavior import DISABLED
 from hpad.engine.outlook import after, readings
-from hpad.engine.outlook.after import Next
+from hpad.engine.outlook.after import Next, Step
+from hpad.engine.outlook.types import ABOVE, AT_LEAST, AT_MOST, BELOW, BLOCKED, GROWTH, SHRINKING, Outlook, Threshold
 from hpad.engine.propose import Proposal
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, CompiledMetric
 from hpad.engine.stage import DOWN_LIMIT, LAST_REPLICA, MAXIMUM, MINIMUM, UP_LIMIT
-from hpad.engine.trace.metric_types import Step
 from hpad.engine.words import WITHOUT_ZERO, clock, names, span
-
-ABOVE: Final = "above"
-AT_LEAST: Final = "atLeast"
-BELOW: Final = "below"
-AT_MOST: Final = "atMost"
-
-STEP: Final = "step"
-GROWTH: Final = "growth"
-SHRINKING: Final = "shrinking"
-PODS: Final = "pods"
-READING: Final = "reading"
-FALLBACK: Final = "fallback"
-SCHEDULE: Final = "schedule"
-BLOCKED: Final = "blocked"
-STOPPED: Final = "stopped"
 
 _MOST: Final = 4
 """Metrics in one sentence."""
-
-
-class Threshold(Step, frozen=True):
-    """A reading of a metric beyond which its proposal differs from the count.
-
-    `relation` says on which side: above, atLeast, below or atMost.
-
-    `amount` is a quantity, or a percentage where the metric target is a Utilization. For Object and External metrics it
-    is the total, which `pods` replicas share (None: they do not share it).
-    """
-
-    metric: str
-    relation: str
-    amount: str
-    pods: int | None = None
-
-
-class Outlook(Step, frozen=True):
-    """A condition under which the count changes, or the reason why it cannot.
-
-    | kind | the count changes to `replicas` |
-    | --- | --- |
-    | step | by itself, with the first reconcile after `at` (None: the next one) |
-    | growth | up, once one of `thresholds` is crossed |
-    | shrinking | down, once all of `thresholds` are crossed |
-    | pods | once any `needed` of `pods` are ready and as busy as the others; some may change it further |
-    | reading | once `metrics` can be read and want no more than the others |
-    | fallback | at `at`, or not at all: a fallback of `metrics` begins, ends or is in force |
-    | schedule | at `at`, if it is outside the minimum and maximum of the schedule from then on |
-    | blocked | not in one direction: what blocks it |
-    | stopped | not before what `text` says: the metrics do not decide, or the count cannot be written |
-
-    `replicas` is None where the count is not known, or does not change. `rest` is the end of `text`, behind the time
-    `at` in it.
-    """
-
-    text: str
-    kind: str
-    at: datetime | None = None
-    rest: str = ""
-    replicas: int | None = None
-    thresholds: tuple[Threshold, ...] = ()
-    metrics: tuple[str, ...] = ()
-    pods: tuple[str, ...] = ()
-    needed: int | None = None
-
-
 _Crossings = Sequence[tuple[Proposal, Threshold]]
 
 
@@ -243,7 +178,7 @@ def _ready(crossings: _Crossings, state: Next) -> str:
     return f", with {pods} ready"
 
 
-def _wait(step: after.Step, state: Next, *, up: bool) -> str:
+def _wait(step: Step, state: Next, *, up: bool) -> str:
     """Returns for how long a reading has to stay, and from when on policies allow the step."""
     last = state.view.controls.zero_after if step.held_by == LAST_REPLICA else None
     window, since = (last or state.view.window(up=up)).total_seconds(), ""

@@ -14,7 +14,7 @@ from kube.contract.test_process import Place, hpad, place, until
 from support import free_ports
 from support.commands import called
 
-from hpad.engine.outlook.directions import Outlook
+from hpad.engine.outlook.types import Outlook
 from hpad.engine.trace import Trace
 
 __all__ = ["place"]
