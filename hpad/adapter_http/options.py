@@ -91,6 +91,8 @@ def _text(setting: str, value: SecretRef) -> str:
         where, text = f"the environment variable {value.env}", os.environ.get(value.env)
         if text is None:
             raise AdapterError(f"{setting}: {where} is not set")
+        if not _is_text(text):
+            raise AdapterError(f"{setting}: {where} is not UTF-8 text")
     else:
         where, text = value.file, _content(setting, value.file)
     # Without the first condition, a lone "\r" at the end would be removed as well.
@@ -98,6 +100,15 @@ def _text(setting: str, value: SecretRef) -> str:
     if not text:
         raise AdapterError(f"{setting}: {where} is empty")
     return text
+
+
+def _is_text(value: str) -> bool:
+    """Returns whether UTF-8 can encode the value of a variable, in which Python keeps other bytes as surrogates."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _content(setting: str, file: str) -> str:

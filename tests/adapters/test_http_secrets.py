@@ -75,6 +75,13 @@ async def test_a_variable_that_is_not_set_is_named() -> None:
         await read_secrets({"password": SecretRef(env="UNSET_HERE")})
 
 
+async def test_a_variable_that_is_no_text_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each use of it would fail, without its name."""
+    monkeypatch.setenv("HELD_HERE", os.fsdecode(b"\xff"))
+    with pytest.raises(AdapterError, match="password: the environment variable HELD_HERE is not UTF-8 text"):
+        await read_secrets({"password": SecretRef(env="HELD_HERE")})
+
+
 @pytest.mark.parametrize("character", ["\r\n", "\x01", "\x7f"])
 def test_a_control_character_in_a_configured_header_is_refused(character: str) -> None:
     with pytest.raises(ValueError, match="headers: a line break or control character cannot be part") as caught:
