@@ -113,12 +113,12 @@ class Proposal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
         For AverageValue: "26.7 / 15 per replica, 80 in total".
         """
-        usage, metric = self.usage, self.metric
+        usage, metric, share = self.usage, self.metric, self.share
         if usage is not None and usage.total is not None:
-            if not self.share:
+            if not share:
                 return f"{self.current} in total / {self.metric_target} per replica"
             whole = "" if usage.pods == 1 else f", {self.current} in total"
-            return f"{self.share} / {self.metric_target} per replica{whole}"
+            return f"{share} / {self.metric_target} per replica{whole}"
         text = f"{self.current} / {self.metric_target}"
         return text if usage is None or usage.pods is None or metric.of_pods else f"{text} over {usage.pods} replicas"
 
