@@ -20,7 +20,6 @@ from hpad.adapter import (
     Context,
     PastPromQL,
     Query,
-    QueryDefinition,
     Selector,
     or_error,
     parse_duration,
@@ -134,9 +133,13 @@ class Prometheus:
             raise AdapterError(f'"{query.name}": {text}: write its PromQL into the series file', "spec")
         return PastPromQL(batches.past(await self._entry(query, {})))
 
-    def group(self, query: Query) -> tuple[str, str, str, QueryDefinition | None]:
-        """Returns namespace, type, metric name and definition; one request may serve queries that agree in them."""
-        return query.namespace, query.type, query.name, query.definition
+    def group(self, query: Query) -> tuple[str, str, str] | None:
+        """Returns namespace, type and metric name for a metric of pods: one list of pods, or one request, serves these.
+
+        Others share a request if they are due together. As a group they would be isolated together, too: where one
+        hangs, or a request for all takes too long, none would ever have an answer.
+        """
+        return (query.namespace, query.type, query.name) if query.type in queries.OF_PODS else None
 
     def personal(self, query: Query) -> bool:
         """Returns whether the PromQL depends on the HPA's name, its labels or its target."""
