@@ -86,17 +86,25 @@ class PrometheusConnection:
         queries of the configuration, and an answer longer than MOST_OF_OWN is refused.
         """
         form = {"query": expression, "time": f"{at:.3f}", "timeout": self._timeout}
+        sent = False
         try:
             # The wait for the semaphore is part of the timeout: otherwise slow queries in a row exceed the timeout of
             # the batch, and the answers received so far are lost with it.
             free = self._of_own if own else contextlib.nullcontext()
             async with asyncio.timeout(self._seconds), free, self._semaphore:
+                sent = True
                 data = await self._data("query", form, self._settings.method, MOST_OF_OWN if own else 0)
         except TimeoutError:
-            raise AdapterError(f"{self.name} did not answer within {self._seconds:g}s") from None
+            raise AdapterError(self._late(sent)) from None
         if len(data) > _LONG:
             return await asyncio.to_thread(samples.series, data, self.name)
         return samples.series(data, self.name)
+
+    def _late(self, sent: bool) -> str:
+        if sent:
+            return f"{self.name} did not answer within {self._seconds:g}s"
+        others = f"other queries used up the concurrency ({self._settings.concurrency})"
+        return f"{self.name} was not asked within {self._seconds:g}s, because {others}"
 
     async def series_names(self, selector: str, since: float, until: float) -> list[str]:
         """Returns the names of the series that a selector matched between two times (seconds since 1970)."""
