@@ -79,5 +79,5 @@ async def test_a_raise_that_is_not_in_force_is_explained_recorded_and_replayed(
     capsys.readouterr()
     assert await asyncio.to_thread(main, ["replay", str(file)]) == 0
     recorded = [json.loads(line) for line in (await asyncio.to_thread(file.read_text)).splitlines()]
-    [replayed] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [step["expect"] for scenario in recorded for step in scenario["steps"]] == replayed["steps"]
+    replayed = [json.loads(line)["steps"] for line in capsys.readouterr().out.splitlines()]
+    assert [[step["expect"] for step in scenario["steps"]] for scenario in recorded] == replayed
