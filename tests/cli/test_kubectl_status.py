@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hpad.cli import fetch
-from hpad.cli.kubectl import command, discovery, main, make_parser
+from hpad.cli.kubectl import discovery, flags, main, make_parser
 from hpad.cli.output import Failure
 
 METRIC = {"address": "cpu", "target": "50%"}
@@ -167,6 +167,6 @@ def test_the_address_of_the_environment_counts_unless_a_cluster_is_named(
 )
 def test_flags_stand_on_either_side_of_the_command(arguments: list[str], expected: dict[str, Any]) -> None:
     parser, _ = make_parser()
-    args, unknown = parser.parse_known_args(arguments, argparse.Namespace(**command.DEFAULTS))
+    args, unknown = parser.parse_known_args(arguments, argparse.Namespace(**flags.DEFAULTS))
     assert unknown == []
     assert {name: getattr(args, name) for name in expected} == expected

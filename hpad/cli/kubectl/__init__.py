@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 from hpad.api.text import near
 from hpad.cli import program
-from hpad.cli.kubectl import command, commands, status
+from hpad.cli.kubectl import commands, flags, status
 
 _COMMANDS: Final = (
     commands.add_explain,
@@ -63,21 +63,28 @@ def _stop(number: int, frame: FrameType | None) -> NoReturn:
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parses the arguments. At a mistake, ends the process with status 2 and suggests the nearest option."""
     parser, subparsers = make_parser()
-    args, unknown = parser.parse_known_args(arguments, argparse.Namespace(**command.DEFAULTS))
+    args, unknown = parser.parse_known_args(arguments, argparse.Namespace(**flags.DEFAULTS))
     if unknown:
-        called = subparsers.choices[args.command]
-        suggestion = near(unknown[0].partition("=")[0], tuple(called._option_string_actions))
-        text = f"{called.prog}: unknown: {' '.join(unknown)}{suggestion}"
-        called.exit(2, f"{text}\n`{called.prog} --help` lists all flags.\n")
+        _take(unknown, args, subparsers.choices[args.command])
     if args.namespace is not None and args.all_namespaces:
         parser.error("-n/--namespace and -A/--all-namespaces exclude each other")
     return args
 
 
+def _take(unknown: Sequence[str], args: argparse.Namespace, command: argparse.ArgumentParser) -> None:
+    """Adds names that stand behind flags, which argparse does not take; ends the process for anything else."""
+    if hasattr(args, "names") and not any(each.startswith("-") for each in unknown):
+        args.names += unknown
+        return
+    suggestion = near(unknown[0].partition("=")[0], tuple(command._option_string_actions))
+    text = f"{command.prog}: unknown: {' '.join(unknown)}{suggestion}"
+    command.exit(2, f"{text}\n`{command.prog} --help` lists all flags.\n")
+
+
 def make_parser() -> tuple[argparse.ArgumentParser, Any]:
     """Returns the parser of the plugin, and the parsers of its commands."""
     parser = program.CommandParser(prog="kubectl hpad", description=_DESCRIPTION, epilog=_EPILOG, allow_abbrev=False)
-    command.add_arguments(parser)
+    flags.add_arguments(parser)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
     for add in _COMMANDS:
         add(subparsers)

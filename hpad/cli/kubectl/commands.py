@@ -7,7 +7,7 @@ from typing import Any, Final
 from hpad.api import numbers
 from hpad.cli import client, explain, moments, output
 from hpad.cli.fetch import Hpa
-from hpad.cli.kubectl import command, connection, names
+from hpad.cli.kubectl import connection, flags, names
 from hpad.cli.program import add_command
 
 _EXPLAIN: Final = """\
@@ -69,7 +69,7 @@ def add_explain(commands: Any) -> None:
     parser = add_command(commands, "explain", _explain, text, _EXPLAIN, _EXPLAIN_EPILOG, allow_abbrev=False)
     parser.add_argument("name", metavar="NAME", help=names.FORMS)
     explain.add_choices(parser)
-    command.add_to_command(parser)
+    flags.add_to_command(parser)
 
 
 def _explain(args: argparse.Namespace) -> int:
@@ -88,7 +88,7 @@ def add_history(commands: Any) -> None:
     last = f"the last N decisions (default: {_LAST})"
     parser.add_argument("--last", metavar="N", type=numbers.whole(1, _MOST), help=last)
     parser.add_argument("--since", metavar="TIME", help="the decisions since that time, or of that duration")
-    command.add_to_command(parser, ("text", "json", "yaml"))
+    flags.add_to_command(parser, ("text", "json", "yaml"))
     parser.set_defaults(at=None, watch=False, pods=False, save=None, color="auto")
 
 
@@ -103,7 +103,7 @@ def _history(args: argparse.Namespace) -> int:
 def add_sources(commands: Any) -> None:
     text = "show the state of the metric sources"
     parser = add_command(commands, "sources", _sources, text, epilog=_SOURCES_EPILOG, allow_abbrev=False)
-    command.add_to_command(parser, ("wide", "json", "yaml"))
+    flags.add_to_command(parser, ("wide", "json", "yaml"))
 
 
 def _sources(args: argparse.Namespace) -> int:
@@ -117,7 +117,7 @@ def add_version(commands: Any) -> None:
     text = "print the versions of the plugin and of the hpad in the cluster"
     parser = add_command(commands, "version", _version, text, epilog=_VERSION_EPILOG, allow_abbrev=False)
     parser.add_argument("--client", action="store_true", help="only the version of the plugin")
-    command.add_to_command(parser, ("json", "yaml"))
+    flags.add_to_command(parser, ("json", "yaml"))
 
 
 def _version(args: argparse.Namespace) -> int:

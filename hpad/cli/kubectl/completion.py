@@ -13,7 +13,7 @@ from typing import Final
 
 from hpad.cli import completion
 from hpad.cli.fetch import AUTOSCALERS
-from hpad.cli.kubectl import command, make_parser
+from hpad.cli.kubectl import flags, make_parser
 from hpad.cli.kubectl.command import Kubectl
 from hpad.cli.output import Failure
 
@@ -61,13 +61,13 @@ def _names(words: Sequence[str], parser: argparse.ArgumentParser, begun: str) ->
 
 def _listed(kind: str, words: Sequence[str], parser: argparse.ArgumentParser) -> Iterable[str]:
     """Returns the names of the objects of a kind, in the chosen cluster and namespace; () if kubectl fails."""
-    args = argparse.Namespace(**command.DEFAULTS)
+    args = argparse.Namespace(**flags.DEFAULTS)
     with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
         parser.parse_known_args([*words, _ANY], args)
     scope = ["--all-namespaces"] if args.all_namespaces else []
     scope += [f"--namespace={args.namespace}"] if args.namespace else []
     try:
-        program = Kubectl((*command.chosen(args), _TIMEOUT))
+        program = Kubectl((*flags.chosen(args), _TIMEOUT))
         return program.output("get", kind, f"--output={_NAMES}", *scope).split()
     except Failure:
         return ()

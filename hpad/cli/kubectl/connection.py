@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from hpad.cli import client
 from hpad.cli.client import Direct
 from hpad.cli.fetch import HpadReader, Refusal
-from hpad.cli.kubectl import command, discovery
+from hpad.cli.kubectl import discovery, flags
 from hpad.cli.kubectl.command import Forward, Kubectl
 from hpad.cli.kubectl.discovery import HpadPod
 from hpad.cli.output import Failure, WrongUse
@@ -33,8 +33,8 @@ def note(text: str) -> None:
 @contextlib.contextmanager
 def opened(args: argparse.Namespace) -> Iterator[HpadConnection]:
     """Connects, and ends all children of this process with the block. Raises Failure, which says what was tried."""
-    program = command.kubectl(args)
-    namespace = None if args.all_namespaces else command.namespace(args, program)
+    program = flags.kubectl(args)
+    namespace = None if args.all_namespaces else flags.namespace(args, program)
     if _is_direct(args):
         if args.verbose and args.address is None:
             note(f"hpad is reached at {client.listens()}, the address of {client.LISTEN}")
@@ -54,7 +54,7 @@ def opened(args: argparse.Namespace) -> Iterator[HpadConnection]:
 
 def _is_direct(args: argparse.Namespace) -> bool:
     """Whether hpad is asked at an address: that of --address, or of HPAD_LISTEN where no flag names a cluster."""
-    names_cluster = args.service is not None or any(command.chosen(args))
+    names_cluster = args.service is not None or any(flags.chosen(args))
     return args.address is not None or (not names_cluster and bool(client.listens()))
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hpad.cli import output
 from hpad.cli.fetch import AUTOSCALER, local_name, looks
-from hpad.cli.kubectl import command, connection, names
+from hpad.cli.kubectl import connection, flags, names
 from hpad.cli.output import WrongUse
 from hpad.cli.program import add_command
 from hpad.clock import SystemClock
@@ -50,7 +50,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{names.FORMS} (default: all HPAs)")
     parser.add_argument("-l", "--selector", metavar="LABELS", default="", help="only HPAs with these labels")
     parser.add_argument("-w", "--watch", action="store_true", help="go on with each row that changes until Ctrl-C")
-    command.add_to_command(parser, ("wide", "name", "json", "yaml"))
+    flags.add_to_command(parser, ("wide", "name", "json", "yaml"))
 
 
 def run(args: argparse.Namespace) -> int:
