@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from hpad.simulation.advice import facts
+from hpad.simulation.advice import rescales
 from hpad.simulation.advice.assessment import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.finding.case import Case
 from hpad.simulation.advice.words import UNKNOWN_LOAD, amount_of_load, often, rounded
@@ -34,7 +34,7 @@ def restless(case: Case) -> Iterator[FoundFault]:
     A sawtooth under a load that stays is flapping. Where the load itself goes down and up, the window of scale-downs
     should have bridged it. Where a load that moves a little becomes a long sawtooth, both are named.
     """
-    teeth, tooth, swing = sum(map(len, facts.series(case.legs))), case.facts.sawtooth, _swing(case)
+    teeth, tooth, swing = sum(map(len, rescales.series(case.legs))), case.facts.sawtooth, _swing(case)
     often = tooth is not None and tooth.rescales >= TEETH and case.per_day(teeth) >= TEETH_PER_DAY
     asked = swing is not None and swing >= ASKED
     # Replicas that come and go with a load, and are not missed in between, or none at all: that is scaling.
@@ -47,7 +47,7 @@ def restless(case: Case) -> Iterator[FoundFault]:
 
 def _is_regretted(case: Case) -> bool:
     """Whether scale-downs are needed again soon after as a rule."""
-    downs, regretted = len(facts.scale_downs(case.legs)), case.facts.regretted
+    downs, regretted = len(rescales.scale_downs(case.legs)), case.facts.regretted
     return case.per_day(regretted) >= REGRETS_PER_DAY and regretted >= max(REGRETTED * downs, TEETH / 2)
 
 
@@ -70,7 +70,7 @@ def _flapping(case: Case, teeth: int) -> FoundFault:
 
 
 def _short(case: Case) -> FoundFault:
-    downs, regretted = len(facts.scale_downs(case.legs)), case.facts.regretted
+    downs, regretted = len(rescales.scale_downs(case.legs)), case.facts.regretted
     window, each = rounded(_window(case)), often(regretted, "time", case.facts.seconds)
     brief = f"the scale-down window of {window} is short: {regretted} of {downs} scale-downs were soon undone"
     text = f"{brief}, within ten minutes, {each}; a longer window would have kept the replicas"

@@ -11,8 +11,8 @@ from hpad.api import amounts
 from hpad.engine.annotations import PLAIN
 from hpad.engine.controls import Controls
 from hpad.engine.spec import UTILIZATION, CompiledMetric, CompiledSpec, compiled_spec
+from hpad.simulation.advice import rescales
 from hpad.simulation.advice.assessment import Facts, ModelTrust
-from hpad.simulation.advice.facts import Leg, legs, rescales
 from hpad.simulation.advice.model.rerun import Rerun
 from hpad.simulation.advice.past import HpaPast
 from hpad.simulation.advice.record import PastRecord
@@ -48,8 +48,8 @@ class Case:
         return metrics_of(self.past.hpa)
 
     @cached_property
-    def legs(self) -> list[Leg]:
-        return legs(rescales(self.past))
+    def legs(self) -> list[rescales.Leg]:
+        return rescales.legs(rescales.rescales(self.past))
 
     @property
     def reads(self) -> Moments:

@@ -10,9 +10,9 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.clock import MICROSECOND
 from hpad.engine.spec import compiled_spec
 from hpad.simulation.advice.assessment import Curve, Figures
-from hpad.simulation.advice.facts import Leg, flaps
 from hpad.simulation.advice.model.leap import Course, LeapRun
 from hpad.simulation.advice.model.load_model import LoadModel, Needs, reduced
+from hpad.simulation.advice.rescales import Leg, flaps
 from hpad.simulation.history import is_total, named
 from hpad.simulation.past import PastModel
 from hpad.simulation.run import BEYOND
