@@ -134,8 +134,8 @@ class Restrained(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     `recommended` is the count before the windows, `stabilized` the count after them, `replicas` the count after the
     limits. `able` and `limited` are reason and message of the conditions AbleToScale and ScalingLimited. `limit` says
     which limit changed the count ("": none). `recommendations` is the history to store. `deciding` is set where the
-    windows changed the count. `first`: the history was empty, so the
-    current count counted as the only recommendation. `idleness` is to be stored as well.
+    windows changed the count. `first`: the history was empty, so the current count counted as the only recommendation.
+    `idleness` is to be stored as well.
     """
 
     recommended: int
