@@ -1,6 +1,7 @@
 """Runs the engine against workloads: one turn per period, as the daemon does with a real one.
 
-Every write of the scale succeeds. History and status pass from turn to turn.
+Every write of the scale succeeds. History and status pass from turn to turn. Several HPAs run together, and may share
+budgets.
 """
 
 import heapq

@@ -1,4 +1,7 @@
-"""From the past of an HPA to all that is said of it, with its chart and the line on what matters most."""
+"""From the past of an HPA to all that is said of it, with its chart and the line on what matters most.
+
+Many HPAs are assessed by worker processes.
+"""
 
 import concurrent.futures
 import functools
