@@ -254,6 +254,8 @@ def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> tuple[l
                     each.add(scenario, begin, end)
     if not found:
         raise Failure(f"{args.recording}: has no {titled(key)}{meant(str(key), others)}")
+    if not runs[0].recorded.curve:
+        raise Failure(f"{args.recording}: has no replica count of {titled(key)} in this interval")
     return [runs[0].recorded, *(each.changed for each in runs)], runs[0].repeated
 
 

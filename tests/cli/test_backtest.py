@@ -125,6 +125,21 @@ def test_a_recording_with_its_own_spec_and_another_one(
     assert (changed["highest"], changed["rescales"]) == (6, 1)
 
 
+@pytest.mark.parametrize("more", [(), ("-o", "json"), ("--report", "report.html")])
+def test_an_interval_without_reconciles_of_the_recording(
+    web: str, more: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    row = scenario(step(0, "30", replicas=3))
+    row["hpa"]["metadata"] = {"name": "web", "namespace": "default"}
+    file = tmp_path / "web.jsonl"
+    file.write_text(json.dumps(row) + "\n")
+    assert cli.main(["backtest", web, "--recording", str(file), "--to", "2020-01-01T00:00:00Z", *more]) == 1
+    output = capsys.readouterr()
+    assert not output.out
+    assert "web.jsonl: has no replica count of HPA default/web in this interval" in output.err
+
+
 def test_the_report_of_a_recording_shows_its_load(web: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The queue has 30 messages for two minutes and 60 for two more, over 3 replicas, with a goal of 10 each."""
     steps = [step(0, "30" if index < 8 else "60", replicas=3) for index in range(17)]
