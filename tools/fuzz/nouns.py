@@ -224,7 +224,9 @@ def own_queries(data: bytes) -> None:
     if not is_object:
         return
     schemas = {name: getattr(plugins.adapter_class(name), "QuerySchema", None) for name in OPEN}
-    sources = OwnQueries([Offer(source=name, opened=("*",), query_schema=schemas[name]) for name in OPEN])
+    to_all = settings.OpenedQueries(namespaces=("*",))
+    opened = {name: settings.SourceSettings(name=name, adapter=name, queries=to_all) for name in OPEN}
+    sources = OwnQueries([Offer(settings=opened[name], query_schema=schemas[name]) for name in OPEN])
     for name in OPEN:
         definition = QueryDefinition(name, text)
         query = Query(type=EXTERNAL, namespace="shop", name="own", definition=definition)
