@@ -21,9 +21,10 @@ async def listening(*pieces: bytes) -> AsyncIterator[str]:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError), contextlib.closing(writer):
-            await reader.read(4096)
+            await reader.read(1)
             writer.write(b"".join(pieces))
-            await writer.drain()
+            writer.write_eof()
+            await reader.read()  # what a closed socket has not read resets what is on its way
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
