@@ -296,6 +296,27 @@ async def test_an_invalid_query_blames_the_spec(name: str, selector: str, error:
         assert adapter.group(testing.external(name, selector)) is None
 
 
+@pytest.mark.parametrize("queues", [["mail"], ["mail-*"]])
+@pytest.mark.parametrize(
+    ("source", "url", "name", "error"),
+    [
+        ("prometheus", "http://rabbitmq:15692", "celery_head_age", "mode=head_age: the plugin rabbitmq_prometheus does"),
+        ("amqp", "amqp://rabbitmq", "celery_tasks", "mode=messages: AMQP reports ready messages and consumers only"),
+    ],
+)
+async def test_only_what_the_source_of_the_broker_lacks_is_an_error(
+    queues: list[str], source: str, url: str, name: str, error: str
+) -> None:
+    options = {"rabbitmq": {"url": url, "source": source}, "queues": queues}
+    async with testing.context("celery") as context:
+        adapter = Celery(msgspec.convert(options, Settings), context)
+        [answer] = await adapter.answer([testing.external(name)])
+        await adapter.aclose()
+    assert error in message(answer)
+    assert isinstance(answer, AdapterError)
+    assert answer.blame == "spec"
+
+
 @pytest.mark.parametrize(
     ("task", "queue"), [("mail.send", "mail"), ("report", "reports"), ("mail.late", "night"), ("other", "celery")]
 )

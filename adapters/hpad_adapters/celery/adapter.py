@@ -69,12 +69,9 @@ class OverRabbitMQ:
 
     def __init__(self, settings: Settings, broker: RabbitMQSettings, context: Context) -> None:
         every = "|".join(fnmatch.translate(name) for name in settings.queues)
-        named = {name: Metric(mode=mode) for name, mode in _MODES.items()}
-        patterns = {
-            name + _EVERY: Metric(queue_regex=every, exclude_regex=_OTHERS, mode=mode) for name, mode in _MODES.items()
-        }
+        patterns = {name + _EVERY: Metric(queue_regex=every, exclude_regex=_OTHERS) for name in METRICS}
         self._queues = () if any(map(is_glob, settings.queues)) else tuple(settings.queues)
-        self._inner = RabbitMQ(msgspec.structs.replace(broker, metrics=named | patterns), context)
+        self._inner = RabbitMQ(msgspec.structs.replace(broker, metrics=patterns), context)
 
     async def answer(self, asked: Sequence[WantedTasks]) -> list[Answer]:
         """Returns one answer per query; raises AdapterError."""
@@ -95,7 +92,8 @@ class OverRabbitMQ:
     def _translated(self, wanted: WantedTasks) -> Query:
         """Returns the query with the queues by name, or that of all queues which match the patterns."""
         queues = wanted.queues or self._queues
-        terms = [Requirement(name, Operator.EQUALS, (value,)) for name, value in wanted.goal.items()]
+        given = {**wanted.goal, "mode": _MODES[wanted.query.name]}
+        terms = [Requirement(name, Operator.EQUALS, (value,)) for name, value in given.items()]
         terms += [Requirement("queue", Operator.IN, queues)] if queues else []
         selector = Selector(tuple(sorted(terms, key=lambda term: term.key)))
         name = wanted.query.name if queues else wanted.query.name + _EVERY
