@@ -145,7 +145,7 @@ def _span(args: argparse.Namespace) -> LookedAt:
     end = now if args.end is None else moments.parse("--to", args.end, now)
     begin = moments.parse("--from", args.begin, now)
     if begin >= end:
-        raise WrongUse("--from is not before --to")
+        raise WrongUse(f"--from {args.begin} is not before --to {args.end or 'now'}")
     return LookedAt(begin, end)
 
 

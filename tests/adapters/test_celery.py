@@ -300,7 +300,7 @@ async def test_an_invalid_query_blames_the_spec(name: str, selector: str, error:
 @pytest.mark.parametrize(
     ("source", "url", "name", "error"),
     [
-        ("prometheus", "http://rabbitmq:15692", "celery_head_age", "mode=head_age: the plugin rabbitmq_prometheus does"),
+        ("prometheus", "http://rabbitmq:15692", "celery_head_age", "mode=head_age: the plugin rabbitmq_prometheus"),
         ("amqp", "amqp://rabbitmq", "celery_tasks", "mode=messages: AMQP reports ready messages and consumers only"),
     ],
 )

@@ -154,3 +154,9 @@ def test_the_time_is_the_one_that_was_read(given: Given) -> None:
     folder = given(calm("web"))
     found = json.loads(called(*FLAGS, "-f", folder, "-o", "json")[1])
     assert (found["begin"], found["end"]) == ("2026-01-05T00:00:00Z", "2026-01-07T00:00:00Z")
+
+
+def test_an_end_before_the_begin_by_default_names_both(given: Given) -> None:
+    status, out, err = called(*FLAGS, "-f", given(calm("web")), "--to", "2026-01-01T00:00:00Z")
+    assert (status, out) == (2, "")
+    assert "--from 7d is not before --to 2026-01-01T00:00:00Z" in err
