@@ -25,6 +25,8 @@ COMMANDS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 ABSENT = "Chromium is missing: install Debian's package chromium"
 PATIENCE = 120.0
 """Seconds after which a wait has failed: long enough for a busy machine."""
+_CLOSED: set[str] = set()
+"""Targets of pages that were closed: a browser lists them for up to 5 s, and no page of a later test may take one."""
 _DRAWN = """new Promise((drawn) => {
   requestAnimationFrame(() => requestAnimationFrame(drawn));
   setTimeout(drawn, 1000);
@@ -93,7 +95,7 @@ class Browser:
         """Returns the ids of the open pages, always in one order."""
         found = (await self.send("Target.getTargets"))["targetInfos"]
         pages = [each for each in found if each["type"] == "page" and each.get("browserContextId") == self._context]
-        return sorted(each["targetId"] for each in pages)
+        return sorted({each["targetId"] for each in pages} - _CLOSED)
 
     async def page(self, width: int = 1280, height: int = 800, *, dark: bool = False, **features: str) -> "Page":
         """Opens an empty page. `features` are media features such as `prefers_reduced_motion="reduce"`."""
@@ -164,6 +166,7 @@ class Page:
         await self.until("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     async def close(self) -> None:
+        _CLOSED.add(self.target)
         await self._browser.send("Target.closeTarget", {"targetId": self.target})
 
     async def leave(self) -> None:
