@@ -26,7 +26,7 @@ ABSENT = "Chromium is missing: install Debian's package chromium"
 PATIENCE = 120.0
 """Seconds after which a wait has failed: long enough for a busy machine."""
 _CLOSED: set[str] = set()
-"""Targets of pages that were closed: a browser lists them for up to 5 s, and no page of a later test may take one."""
+"""Targets of pages that were closed: the browser may list them for a while, and no later page may take one."""
 _DRAWN = """new Promise((drawn) => {
   requestAnimationFrame(() => requestAnimationFrame(drawn));
   setTimeout(drawn, 1000);

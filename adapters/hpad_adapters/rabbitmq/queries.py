@@ -38,7 +38,7 @@ _EXAMPLES = {"queue": "orders", "vhost": "production", "mode": "ready", "aggrega
 _EXAMPLES |= {"goal": "60s", "startup": "10s", "service_time": "2s", "prefetch": "4", "concurrency": "2"}
 """Parameters of the selector, each with an example."""
 _UNOFFERED = {
-    "amqp": "AMQP reports ready messages and consumers only, not messages that consumers hold: write mode=ready, or of"
+    "amqp": "AMQP reports ready messages and consumers only, not messages that consumers hold: write mode=ready, or for"
     " Celery take celery_tasks_waiting",
     "prometheus": "the plugin rabbitmq_prometheus does not tell which queues have priorities; source: auto does",
 }
