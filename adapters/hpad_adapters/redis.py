@@ -10,7 +10,8 @@ from typing import Literal
 import msgspec
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query
-from hpad_adapters.redis_servers import RedisRequest, RedisServers, Reply, ReplyError, lacks, servers
+from hpad_adapters.redis_servers import RedisRequest, Reply, ReplyError, lacks, servers
+from hpad_adapters.redis_servers.settings import RedisServers
 from hpad_adapters.selection import attempt, labels, no_metric
 
 LIST, STREAM, PENDING, LAG = "redis_list_length", "redis_stream_length", "redis_stream_pending", "redis_stream_lag"

@@ -24,7 +24,7 @@ from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample, Operator, Query, Requirement, Selector
 from hpad.lab.servers import ports
 from hpad_adapters.sqs import Sqs
-from hpad_adapters.sqs.adapter import SqsSettings
+from hpad_adapters.sqs.settings import SqsSettings
 
 pytest.importorskip("aiobotocore", reason="needs the extra sqs")
 

@@ -10,7 +10,7 @@ from hpad.adapter import positive_duration
 from hpad.adapter_http import Secret, duration_error, refuse, secret_error, url_error, url_list
 from hpad_adapters.credentials import LoginSettings, unused_tls_error
 from hpad_adapters.rabbitmq import Settings as RabbitMQSettings
-from hpad_adapters.redis_servers import RedisServers
+from hpad_adapters.redis_servers.settings import RedisServers
 
 OnMissing = Literal["error", "zero"]
 _GLOB = re.compile(r"[*?\[]")

@@ -19,7 +19,7 @@ from asyncpg import protocol
 
 from hpad.adapter import AdapterError, Context, shown
 from hpad.adapter_http import Tls, failure, read_secrets
-from hpad_adapters.postgresql.adapter import PostgreSQLSettings
+from hpad_adapters.postgresql.settings import PostgreSQLSettings
 from hpad_adapters.servers import Servers
 
 # Closes connections whose server does not speak PostgreSQL's protocol, before asyncpg reads what it sends.

@@ -14,18 +14,7 @@ from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
 from hpad.adapter import AdapterError, shown
 from hpad.adapter_http import Tls
 from hpad_adapters.credentials import Trust
-from hpad_adapters.redis_servers import (
-    REDIS_PORT,
-    SENTINEL_PORT,
-    AnyRedis,
-    RedisAddress,
-    RedisRequest,
-    RedisServers,
-    Reply,
-    ReplyError,
-    ServerError,
-    address,
-)
+from hpad_adapters.redis_servers import AnyRedis, RedisRequest, Reply, ReplyError, ServerError
 from hpad_adapters.redis_servers.cluster import ClusterServers
 from hpad_adapters.redis_servers.connection import (
     COMMON,
@@ -39,6 +28,7 @@ from hpad_adapters.redis_servers.connection import (
     raw,
     sent,
 )
+from hpad_adapters.redis_servers.settings import REDIS_PORT, SENTINEL_PORT, RedisAddress, RedisServers, address
 
 SENTINEL_SECONDS = 1.0
 """How long one sentinel may take before the next one is asked."""

@@ -10,8 +10,9 @@ from redis.asyncio import RedisCluster
 from redis.asyncio.cluster import ClusterNode
 
 from hpad.adapter import AdapterError, or_error
-from hpad_adapters.redis_servers import RedisAddress, RedisRequest, Reply, ServerError, named
+from hpad_adapters.redis_servers import RedisRequest, Reply, ServerError
 from hpad_adapters.redis_servers.connection import COMMON, Fault, Guarded, RedisAccess, by_request, commands, sent, text
+from hpad_adapters.redis_servers.settings import RedisAddress, named
 from hpad_adapters.servers import Servers
 
 SLOTS = 16384

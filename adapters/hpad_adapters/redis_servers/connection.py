@@ -16,7 +16,8 @@ from redis.backoff import NoBackoff
 from hpad.adapter import AdapterError
 from hpad.adapter_http import Secret, Tls, failure, read_secrets
 from hpad_adapters.credentials import Trust
-from hpad_adapters.redis_servers import RedisAddress, RedisRequest, Reply, ReplyError, ServerError, named
+from hpad_adapters.redis_servers import RedisRequest, Reply, ReplyError, ServerError
+from hpad_adapters.redis_servers.settings import RedisAddress, named
 
 
 class RedisAccess(msgspec.Struct, frozen=True, kw_only=True):

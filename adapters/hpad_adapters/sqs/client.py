@@ -19,7 +19,7 @@ from botocore.loaders import create_loader
 
 from hpad.adapter import AdapterError, Context, hide, or_error, shown
 from hpad.adapter_http import read_secrets
-from hpad_adapters.sqs.adapter import ATTRIBUTES, SqsSettings
+from hpad_adapters.sqs.settings import ATTRIBUTES, SqsSettings
 
 MAX_BYTES = 1 << 20
 """The limit for one response; those of interest have some hundred bytes."""
