@@ -4,11 +4,13 @@ Many HPAs are assessed by worker processes.
 """
 
 import concurrent.futures
+import contextlib
 import functools
 import multiprocessing
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing import resource_tracker
 from typing import Final, TypeVar
 
 from hpad.engine.words import names, percent, replicas
@@ -206,7 +208,8 @@ def spread(items: Iterable[Item], one: Callable[[Item], Result], workers: int) -
         return
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # imported once, by the process that all workers are forked from
-    pool = concurrent.futures.ProcessPoolExecutor(workers, context, _ignore_interrupts)
+    resource_tracker.ensure_running()  # its start unblocks the signal
+    pool = concurrent.futures.ProcessPoolExecutor(workers, context)
     try:
         yield from _in_flight(pool, items, one, workers * _AHEAD)
     except concurrent.futures.BrokenExecutor:
@@ -224,7 +227,8 @@ def _in_flight(
 ) -> Iterator[Result]:
     waiting: deque[concurrent.futures.Future[Result]] = deque()
     for item in items:
-        waiting.append(pool.submit(one, item))
+        with _interrupts_wait():
+            waiting.append(pool.submit(one, item))
         while waiting and (len(waiting) >= most or waiting[0].done()):
             yield waiting.popleft().result()
     while waiting:
@@ -240,6 +244,14 @@ def _safely(past: HpaPast, options: AdviceOptions, one: Assess) -> Assessment | 
         return NotAssessed(past.hpa.key, f"could not be assessed: {type(error).__name__}: {error}")
 
 
-def _ignore_interrupts() -> None:
-    """Leaves Ctrl-C, which all processes of the terminal get, to the process that reads: it ends the workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextlib.contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Blocks Ctrl-C, which all processes of the terminal get, here and for good in the processes that start meanwhile.
+
+    It is left to the process that reads, which ends the workers.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

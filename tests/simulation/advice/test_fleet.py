@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -84,18 +84,39 @@ def test_workers_end_at_once_if_the_caller_stops() -> None:
         os.kill(worker, 0)
 
 
-def test_ctrl_c_ends_without_a_traceback() -> None:
-    """All processes of a terminal get the signal."""
+@pytest.fixture
+def start(tmp_path: Path) -> Callable[[], subprocess.Popen[str]]:
+    """Starts a program that is `interrupted`, with the modules of `tmp_path`."""
     code = "import sys; from hpad.cli import program; from test_fleet import interrupted; "
     code += "sys.exit(program.run('hpad', interrupted))"
-    environment = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{Path(__file__).parents[2]}"}
+    folders = (tmp_path, Path(__file__).parent, Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
     pipe = subprocess.PIPE
-    process = subprocess.Popen(
+    return lambda: subprocess.Popen(
         [sys.executable, "-c", code], env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
     )
+
+
+def test_ctrl_c_ends_without_a_traceback(start: Callable[[], subprocess.Popen[str]]) -> None:
+    """All processes of a terminal get the signal."""
+    process = start()
     assert process.stdout is not None
     assert process.stdout.readline() == "working\n"
     os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, "")
+
+
+def test_ctrl_c_at_the_start_of_the_workers_does_too(
+    tmp_path: Path, start: Callable[[], subprocess.Popen[str]]
+) -> None:
+    """Python imports `sitecustomize` at each start: that of the fork server interrupts all processes."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "if any('forkserver' in each for each in sys.orig_argv):\n"
+        "    os.killpg(0, signal.SIGINT)\n"
+    )
+    process = start()
     _, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (130, "")
 
