@@ -1,7 +1,8 @@
 """A Kafka broker on a real socket, for what librdkafka's mock cluster lacks: logins, TLS, and faults.
 
 It speaks one version of each request, with the message classes of aiokafka. `answers` holds the fields of each
-response, by the class of the request; an exception ends the connection, and bytes are sent in place of a response.
+response, by the class of the request; an exception ends the connection, and bytes are sent in place of a response. Each
+response takes `seconds`.
 """
 
 import asyncio
@@ -47,6 +48,7 @@ class Broker:
         self.iterations = 4096
         self.asked: list[Any] = []
         self.answers: dict[type, Any] = {}
+        self.seconds = 0.0
         self.connections: set[asyncio.Task[Any]] = set()
         self._mechanism = mechanism
 
@@ -85,6 +87,7 @@ class Broker:
                 assert version == kind.API_VERSION
                 request = kind.decode(io.BytesIO(rest[length:]))
                 self.asked.append(request)
+                await asyncio.sleep(self.seconds)
                 answer = self.answers.get(kind)
                 if kind is HANDSHAKE:
                     answer = answer or (0, [self._mechanism])

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -63,6 +64,7 @@ class Kafka:
         self.metrics = tuple(self._metrics)
         self._settings = settings
         self._seconds = context.within(settings.request_seconds)
+        self._call_seconds = context.within(math.inf)
         self._clock = context.clock
         self._servers = Servers(settings.servers())
         self._tls = Tls(settings.tls_options) if settings.tls else None
@@ -105,7 +107,8 @@ class Kafka:
         )
 
     async def _read(self, wanted: Sequence[WantedLag]) -> list[Answer]:
-        made = self._client.KafkaCluster(self._servers, await self._login(), self._seconds)
+        end = asyncio.get_running_loop().time() + self._call_seconds
+        made = self._client.KafkaCluster(self._servers, await self._login(), self._seconds, end)
         with contextlib.closing(made) as cluster:
             await cluster.bootstrap()
             async with asyncio.TaskGroup() as group:

@@ -144,13 +144,15 @@ class Topics(NamedTuple):
 class KafkaCluster:
     """The connections of one batch. Methods raise AdapterError.
 
-    `seconds` is how long one broker may take to connect, and for each answer.
+    `seconds` is how long one broker may take to connect, and for each answer. A metric whose answers are not there at
+    `end`, a time of the loop, is an error, so that the call can still return the others.
     """
 
-    def __init__(self, servers: Servers[Address], login: Login, seconds: float) -> None:
+    def __init__(self, servers: Servers[Address], login: Login, seconds: float, end: float) -> None:
         self._servers = servers
         self._login = login
         self._seconds = seconds
+        self._end = end
         self._open: dict[Address, asyncio.Task[_Connection]] = {}
         self._first: Address | None = None
 
@@ -232,6 +234,13 @@ class KafkaCluster:
         return self._first
 
     async def _asked(self, at: Address, request: Any) -> Any:
+        try:
+            async with asyncio.timeout_at(self._end):
+                return await self._answered(at, request)
+        except TimeoutError:
+            raise self._late(at, "is too slow: the time of the call was over before its answer") from None
+
+    async def _answered(self, at: Address, request: Any) -> Any:
         connection = await self._connection(at)
         try:
             async with asyncio.timeout(self._seconds):
@@ -272,10 +281,16 @@ class KafkaCluster:
         return connection
 
     def _unusable(self, at: Address, error: Exception) -> AdapterError:
-        """Returns the error of a broker. After one that hangs, a retry would keep the other groups waiting."""
+        """Returns the error of a broker."""
         if isinstance(error, TimeoutError):
-            return AdapterError(f"{_name(at)} did not answer within {self._seconds:g}s", lasting=True)
+            return self._late(at, f"did not answer within {self._seconds:g}s")
         return AdapterError(f"{_name(at)} {_failure(error)}")
+
+    def _late(self, at: Address, text: str) -> AdapterError:
+        """Returns the error of a broker without an answer in time: a retry would keep the other groups waiting."""
+        if at == self._first:  # it has connected, and hangs since: the next batch begins with another one
+            self._servers.put_last(at)
+        return AdapterError(f"{_name(at)} {text}", lasting=True)
 
 
 def _by_topic(partitions: Iterable[Partition]) -> list[tuple[str, list[int]]]:
