@@ -165,7 +165,7 @@ def _write(texts: Mapping[Path, str]) -> bool:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(texts[path], encoding="utf-8")
     except OSError as error:
-        print(f"hpad: {error.filename} cannot be written: {error.strerror}", file=sys.stderr)
+        print(f"hpad: {error.filename or 'the output'} cannot be written: {error.strerror}", file=sys.stderr)
         return False
     for path in texts:
         print(path)

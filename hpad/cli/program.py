@@ -15,6 +15,8 @@ from hpad.cli.output import Failure, WrongUse
 
 _INTERRUPTED: Final = 130  # 128 and the number of the signal, as shells report it: SIGINT
 _BROKEN_PIPE: Final = 141  # SIGPIPE
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The disk is full, or the user or the process has reached its limit."""
 
 
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
@@ -179,7 +181,7 @@ def _run(program: str, parse: Callable[[], argparse.Namespace]) -> int:
         _discard_buffered_output()
         return _BROKEN_PIPE
     except OSError as error:
-        if error.errno != errno.ENOSPC or error.filename is not None:  # standard output names no file
+        if error.errno not in _NO_ROOM or error.filename is not None:  # standard output names no file
             raise
         _discard_buffered_output()
         print(f"{program}: the output cannot be written: {error.strerror}", file=sys.stderr)

@@ -1,6 +1,8 @@
 """`hpad convert` of objects of KEDA and prometheus-adapter: losses are reported, results are valid."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -224,6 +226,15 @@ def test_a_folder_that_cannot_be_created_is_reported(convert: Convert, tmp_path:
     status, _, err = convert(HPA, options=("--out", str(tmp_path / "new")))
     assert status == 1
     assert str(tmp_path / "new") in err[0]
+
+
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
+    """Of a file without room, as of one beyond the limit of the process, the error names no file."""
+    (tmp_path / "in.yaml").write_text(json.dumps(HPA))
+    called = [sys.executable, "-m", "hpad", "convert", "--out", "new", "in.yaml"]
+    limited = ["sh", "-c", 'ulimit -f 0 && exec "$@"', "sh", *called]
+    ended = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "hpad: the output cannot be written: File too large\n")
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,12 @@ def test_a_full_disk_under_the_output_prints_one_line(arguments: list[str]) -> N
     assert (ended.returncode, ended.stderr) == (1, "hpad: the output cannot be written: No space left on device\n")
 
 
+def test_a_limit_of_the_size_of_files_prints_one_line(tmp_path: Path) -> None:
+    called = ["sh", "-c", 'ulimit -f 0 && exec "$@" >out', "sh", *HPAD, "version"]
+    ended = subprocess.run(called, cwd=tmp_path, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "hpad: the output cannot be written: File too large\n")
+
+
 @pytest.mark.parametrize(
     ("closed", "arguments", "expected"),
     [
