@@ -8,10 +8,10 @@ import asyncio
 import contextlib
 import threading
 import urllib.parse
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -33,6 +33,8 @@ _REMEMBERED = 3600.0
 """Seconds after which a worker that listens to the broker and never answers is forgotten."""
 _MOST_KNOWN = 10_000
 _NAMED = 3
+
+Answered = TypeVar("Answered")
 
 
 class HeldTask(msgspec.Struct, frozen=True, gc=False):
@@ -161,23 +163,28 @@ class WorkersLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkersLinks:
-    """Makes the links to the brokers that the settings name for the asking of workers."""
+    """Makes the links to the broker that the settings name for the asking of workers: Redis, or nodes of RabbitMQ."""
 
     def __init__(self, settings: Settings) -> None:
         assert settings.workers is not None
         self._settings = settings
         self._own = settings.workers
         self._redis: AnyRedis | None = None if settings.redis is None else servers(settings.redis)
+        self._nodes = Servers(settings.workers.nodes)
 
-    async def link(self, node: str) -> WorkersLink:
-        """Returns the link to a node of RabbitMQ, or to Redis. Raises AdapterError."""
-        broker = self._settings.redis
-        if broker is not None:
-            return await self._to_redis(broker)
+    async def ask(self, asked: Callable[[WorkersLink], Awaitable[Answered]]) -> Answered:
+        """Returns the answer over Redis, or over the first node of RabbitMQ that gives one. Raises AdapterError."""
+        if self._settings.redis is not None:
+            return await asked(await self._to_redis(self._settings.redis))
+
+        async def over_rabbitmq(node: str) -> Answered:
+            return await asked(await self._to_rabbitmq(node))
+
+        return await self._nodes.ask(over_rabbitmq, AdapterError, _none_answered)
+
+    async def _to_rabbitmq(self, node: str) -> WorkersLink:
         username, secret = self._settings.workers_login
-        return self._to_rabbitmq(node, username, (await read_secrets({"password": secret}))["password"])
-
-    def _to_rabbitmq(self, node: str, username: str, password: str) -> WorkersLink:
+        password = (await read_secrets({"password": secret}))["password"]
         url = urllib.parse.urlsplit(node)
         assert self._settings.rabbitmq is not None
         return WorkersLink(
@@ -218,6 +225,11 @@ class WorkersLinks:
         )
 
 
+def _none_answered(faults: Sequence[AdapterError]) -> AdapterError:
+    text = "; ".join(dict.fromkeys(each.message for each in faults))
+    return AdapterError(text, alive=all(each.alive for each in faults))
+
+
 class CeleryWorkers:
     """Asks the workers over the broker, once for all queries of the same time.
 
@@ -230,7 +242,6 @@ class CeleryWorkers:
         self._library: Any = None
         self._over_redis = settings.redis is not None
         self._links = WorkersLinks(settings)
-        self._nodes = Servers(settings.workers.nodes or ("",))
         self._seconds = settings.workers.seconds
         self._context = context
         self._clock = context.clock
@@ -261,11 +272,11 @@ class CeleryWorkers:
         """Asks by the first broker that can be used. Raises AdapterError."""
         if self._library is None:  # its import takes longer than an asking may
             self._library = await asyncio.to_thread(loaded, over_redis=self._over_redis)
-        link, at, heard = await self._nodes.ask(self._heard_by, AdapterError, _none_answered)
+        link, at, heard = await self._links.ask(self._heard_by)
         return self._said(link, at, heard)
 
-    async def _heard_by(self, node: str) -> tuple[WorkersLink, datetime, Any]:
-        link, at = await self._links.link(node), self._clock.now()
+    async def _heard_by(self, link: WorkersLink) -> tuple[WorkersLink, datetime, Any]:
+        at = self._clock.now()
         return link, at, await self._heard(link)
 
     async def _heard(self, link: WorkersLink) -> Any:
@@ -293,11 +304,6 @@ class CeleryWorkers:
             why = next(iter(faults.values()), silence(silent) if silent else "solo pools do not while busy")
             raise AdapterError(f"{link.name}: no Celery worker answered within {self._seconds:g}s: {why}", alive=True)
         return Said(at, reports, silent, earlier, tuple(faults.values()))
-
-
-def _none_answered(faults: Sequence[AdapterError]) -> AdapterError:
-    text = "; ".join(dict.fromkeys(each.message for each in faults))
-    return AdapterError(text, alive=all(each.alive for each in faults))
 
 
 def loaded(*, over_redis: bool) -> Any:
