@@ -253,10 +253,18 @@ def test_what_an_autoscaler_may_not_say_is_named(fields: dict[str, Any], error: 
 
 
 def test_a_source_without_a_base_url_takes_no_queries() -> None:
-    assert HttpJson.closed(msgspec.convert({"metrics": {}}, HttpJson.Settings)).startswith("base_url: is missing")
+    metrics = {"depth": {"url": "http://h", "path": ""}}
+    assert HttpJson.closed(msgspec.convert({"metrics": metrics}, HttpJson.Settings)).startswith("base_url: is missing")
     with pytest.raises(msgspec.ValidationError, match="base_url: ends in a query"):
         msgspec.convert({"metrics": {}, "base_url": "http://h/a?b"}, HttpJson.Settings)
 
 
 def test_a_source_for_queries_alone_needs_no_metrics() -> None:
     assert HttpJson.closed(msgspec.convert({"base_url": "http://h/a"}, HttpJson.Settings)) == ""
+
+
+@pytest.mark.parametrize("fields", [{}, {"metrics": {}, "base_url": ""}])
+def test_a_source_that_could_answer_nothing_is_refused(fields: dict[str, Any]) -> None:
+    (found,) = settings_errors.check(fields, HttpJson.Settings)
+    assert found.text.startswith("metrics: is empty; write a metric, such as depth: {")
+    assert found.text.endswith("}, or base_url for queries of Autoscalers")

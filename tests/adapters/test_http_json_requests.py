@@ -221,5 +221,7 @@ def test_all_errors_are_reported_at_once() -> None:
     fields = [line.partition(":")[0] for line in str(refused.value).splitlines()]
     assert fields == ["url", "url", "body", "body", "path"]
     with pytest.raises(msgspec.ValidationError) as refused:
-        msgspec.convert({"metrics": {}, "username": "a:b", "bearer_token": "t", "key": "/k"}, HttpJson.Settings)
+        msgspec.convert(
+            {"base_url": "http://h", "username": "a:b", "bearer_token": "t", "key": "/k"}, HttpJson.Settings
+        )
     assert [line.partition(":")[0] for line in str(refused.value).splitlines()] == ["username", "username", "key"]

@@ -166,6 +166,9 @@ class HttpJsonSettings(HttpLoginSettings, frozen=True, forbid_unknown_fields=Tru
 
     def errors(self) -> Iterator[str]:
         """Yields the errors in the fields."""
+        if not self.metrics and not self.base_url:
+            example = 'depth: {url: "http://host/stats", path: depth}'
+            yield f"metrics: is empty; write a metric, such as {example}, or base_url for queries of Autoscalers"
         if self.base_url and (error := url_error(self.base_url, ("http", "https"), "http://host/path", query=False)):
             yield f"base_url: {error}"
         yield from super().errors()
