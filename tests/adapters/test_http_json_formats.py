@@ -154,6 +154,7 @@ async def test_the_format_is_asked_for(stub: Stub, context: Context, format: str
         ({"path": "", "method": "DELETE"}, "DELETE"),
         ({"path": "", "url": "http://h/?a=<<now+900000h>>"}, "url: .* is not a time"),
         ({"path": "", "pods": "sum"}, "url: .* does not name a Service"),
+        ({"path": "", "missing_pods": "average"}, "missing_pods: has an effect with pods: sum, avg, max or min only"),
     ],
 )
 def test_invalid_metrics_are_refused(settings: dict[str, Any], error: str) -> None:

@@ -401,6 +401,10 @@ async def test_invalid_numbers_are_errors(server: Stub, text: str) -> None:
         ),
         ({"url": "http://p", "metrics": {"a": {"query": "b", "types": ["Pod"]}}}, "'Pod' is not one of"),
         ({"url": "http://p", "metrics": {"a": {"query": "b", "reduce": "median"}}}, "median"),
+        (
+            {"url": "http://p", "metrics": {"a": {"query": "b", "types": ["External"], "reduce": "max"}}},
+            "reduce: the values of an External metric are added up; write max(…) in the query",
+        ),
         ({"url": "http://p", "nonsense": 1}, "nonsense"),
     ],
 )

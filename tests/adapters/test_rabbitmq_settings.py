@@ -48,6 +48,14 @@ TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secre
         ({"url": URL, "source": "amqp"}, 'is not of the form "amqp://rabbitmq:5672"'),
         ({"url": "amqp://rabbitmq/prod", "source": "amqp"}, "url: ends in a path: write the vhost as vhost"),
         ({"url": "amqp://r", "source": "amqp", "metrics": {"m": {"mode": "ack_rate"}}}, "source amqp has no ack_rate"),
+        (
+            {"url": URL, "metrics": {"m": {"queue": "q", "mode": "messages", "goal": "60s"}}},
+            "goal: belongs to time_to_clear and workers_to_clear, not to messages",
+        ),
+        (
+            {"url": URL, "metrics": {"m": {"stream": "s", "group": "g", "mode": "lag", "service_time": "1s"}}},
+            "service_time: belongs to workers_to_clear, not to lag",
+        ),
         ({"url": URL, "source": "auto"}, "metrics_url: is missing; write the address of the plugin on each node"),
         ({"url": URL, "metrics_url": URL}, "metrics_url: belongs to source: auto, and this is source: management"),
         ({"url": URL, "source": "auto", "metrics_url": "mq"}, "metrics_url: 'mq' is not of the form"),

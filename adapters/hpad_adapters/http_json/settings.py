@@ -71,6 +71,8 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             yield from time_errors("body", self.content)
             if self.method == "GET":
                 yield "body: a GET has none; leave out method, or write POST"
+        if self.missing_pods == "average" and self.pods in (None, EACH):
+            yield "missing_pods: has an effect with pods: sum, avg, max or min only"
         try:
             documents.selector(self.path) if self.format == "prometheus" else documents.steps(self.path)
         except ValueError as error:

@@ -95,6 +95,9 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for kind in self.types:
             if kind not in SOURCE_TYPES:
                 raise ValueError(f"types: {shown(kind)} is not one of {', '.join(SOURCE_TYPES)}")
+        if self.types == [EXTERNAL] and self.reduce in ("max", "min", "avg"):
+            text = f"the values of an External metric are added up; write {self.reduce}(…) in the query"
+            raise ValueError(f"reduce: {text}")
 
 
 class OwnPromQL(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

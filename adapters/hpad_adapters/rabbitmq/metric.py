@@ -112,6 +112,14 @@ class Metric(MetricFields, frozen=True, forbid_unknown_fields=True, kw_only=True
         if self.aggregate == "sum" and self.mode in UNSUMMABLE:
             raise ValueError(f"aggregate: a sum of {self.mode} has no meaning; write max, avg or min")
         self._check_stream()
+        self._check_goal()
+
+    def _check_goal(self) -> None:
+        clearing = {WORKERS} if self.of_stream else CLEARING
+        if self.mode is not None and self.mode not in clearing:  # without a mode, a selector may name it
+            for name in GOAL:
+                if getattr(self, name):
+                    raise ValueError(f"{name}: belongs to {' and '.join(sorted(clearing))}, not to {self.mode}")
         if self.goal:
             self.goal_with({})
 
