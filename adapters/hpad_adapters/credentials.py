@@ -14,6 +14,7 @@ from hpad.adapter import AdapterError, shown
 from hpad.adapter_http import Secret, TlsSettings, secret
 
 _NAME: Final = re.compile(r"(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})\Z")
+_OF_TLS: Final = ("ca", "cert", "key_password", "server_name", "insecure")
 _FORMS: Final = 'names, "*.example.com", addresses, and networks such as 10.0.0.0/8'
 
 
@@ -28,7 +29,7 @@ def unused_tls_error(settings: TlsSettings, *, tls: bool, needed: str = "tls: tr
 
     `needed`: what would make it true.
     """
-    unused = next((name for name in ("ca", "cert", "insecure") if getattr(settings, name)), "")
+    unused = next((name for name in _OF_TLS if getattr(settings, name, "")), "")
     return f"{unused}: has an effect with {needed} only" if unused and not tls else ""
 
 

@@ -219,7 +219,15 @@ def test_a_task_whose_queue_cannot_be_told_is_an_error() -> None:
         ({"rabbitmq": RABBITMQ, "workers": {"url": "amqp://r?heartbeat=9"}}, "url: ends in a query or fragment"),
         ({"rabbitmq": RABBITMQ, "workers": {"url": "amqp://r", "ca": "/ca"}}, "ca: has an effect with amqps:// only"),
         ({"rabbitmq": RABBITMQ, "workers": {"url": "amqp://u:pw@r"}}, "url: contains credentials"),
-        ({"rabbitmq": {"url": "http://r"}, "workers": {"url": "amqp://r"}}, "username: is missing"),
+        (
+            {"rabbitmq": {"url": "http://r"}, "workers": {"url": "amqp://r"}},
+            "username: is missing: the workers are asked",
+        ),
+        (
+            {"rabbitmq": RABBITMQ, "workers": {"url": "amqp://r", "password": "pw"}},
+            "username: is missing, but a password",
+        ),
+        ({"rabbitmq": RABBITMQ, "workers": {"url": "amqp://r", "username": "u"}}, 'password: is missing for user "u"'),
         ({"redis": {"url": "redis://r"}, "workers": {"url": "redis://r"}}, "url: "),
         ({"redis": {"url": "redis://r"}, "workers": {"username": "u"}}, "username: over Redis that of `redis` is used"),
         ({"redis": {"url": "redis://r"}, "workers": {"timeout": "0s"}}, "timeout: '0s' is not a duration above zero"),

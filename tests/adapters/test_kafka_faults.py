@@ -341,6 +341,7 @@ async def test_memory_is_bounded() -> None:
         ({"username": "u"}, "username: has an effect with sasl only"),
         ({"token_file": "/t"}, "with sasl: OAUTHBEARER only"),
         ({"ca": "/ca.pem"}, "ca: has an effect with tls: true only"),
+        ({"key_password": PASSWORD}, "key_password: has an effect with tls: true only"),
         ({"request_timeout": "0s"}, "request_timeout: '0s' is not a duration above zero"),
         ({"password": "s3cr3t", "password_env": "B"}, "give one of"),
         ({"metrics": {"m": {"partition_limitation": "1-"}}}, "partition_limitation: '1-' is not of the form"),

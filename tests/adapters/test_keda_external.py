@@ -387,6 +387,7 @@ async def test_the_name_of_the_hpa_makes_a_query_personal() -> None:
         ({"address": "scaler:1?wait=1"}, "is not of the form"),
         ({"address": "u:s3cr3t@scaler:1"}, "address: contains credentials: write them as settings"),
         ({"address": "h:1", "ca": "/ca.pem"}, "ca: has an effect with tls: true only"),
+        ({"address": "h:1", "server_name": "scaler"}, "server_name: has an effect with tls: true only"),
         ({"address": "h:1", "tls": True, "key": "/key.pem"}, "key: there is a key, but no cert"),
     ],
 )

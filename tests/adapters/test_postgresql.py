@@ -624,6 +624,7 @@ async def test_the_extra_is_named_where_it_is_missing(context: Context, monkeypa
         ({"port": 0}, ">= 1"),
         ({"sslmode": "allow"}, "allow"),
         ({"ca": "/ca.pem"}, "sslmode: disable does not use"),
+        ({"sslmode": "prefer", "ca": "/ca.pem"}, "sslmode: prefer does not use the ca, and trusts any certificate"),
         ({"sslmode": "require", "key": "/k"}, "no cert"),
         ({"password": "p4ss", "password_file": "/f"}, "give one of password"),
         ({"query_timeout": "0s"}, "query_timeout"),

@@ -171,6 +171,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             return f"{field}: over Redis that of `redis` is used; leave it out" if field else ""
         if not workers.nodes:
             return f'url: is missing: the address of AMQP, such as "{_AMQP}"'
+        if workers.secret and not workers.username:
+            return "username: is missing, but a password is given"
+        if workers.username and not workers.secret:
+            return f'password: is missing for user "{workers.username}"; write password_file or password_env'
         if self.rabbitmq is not None and not (workers.username or self.rabbitmq.username):
             return "username: is missing: the workers are asked with a name and a password"
         return ""

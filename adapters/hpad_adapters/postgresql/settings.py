@@ -118,6 +118,8 @@ class PostgreSQLSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         yield self.tls.error
         if self.sslmode == "disable" and self.tls.files:
             yield "sslmode: disable does not use the files of ca, cert and key"
+        if self.sslmode == "prefer" and self.ca:
+            yield "sslmode: prefer does not use the ca, and trusts any certificate; write verify-full"
         for name in ("query_timeout", "connect_timeout"):
             yield duration_error(name, getattr(self, name))
 

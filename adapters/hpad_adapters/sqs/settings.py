@@ -89,8 +89,9 @@ class SqsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             errors.append(f"account: {shown(self.account)} is not the number of an account, of 12 digits")
         if self.role_arn and not _ROLE.fullmatch(self.role_arn):
             errors.append(f'role_arn: {shown(self.role_arn)} is not of the form "arn:aws:iam::123456789012:role/name"')
-        if self.external_id and not self.role_arn:
-            errors.append("external_id: has an effect with role_arn only")
+        for name in ("external_id", "sts_endpoint_url"):
+            if getattr(self, name) and not self.role_arn:
+                errors.append(f"{name}: has an effect with role_arn only")
         refuse(*errors)
 
     def __repr__(self) -> str:
