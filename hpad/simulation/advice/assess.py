@@ -246,12 +246,18 @@ def _safely(past: HpaPast, options: AdviceOptions, one: Assess) -> Assessment | 
 
 @contextlib.contextmanager
 def _interrupts_wait() -> Iterator[None]:
-    """Blocks Ctrl-C, which all processes of the terminal get, here and for good in the processes that start meanwhile.
+    """Defers Ctrl-C, which all processes of the terminal get; processes that start meanwhile never see it.
 
-    It is left to the process that reads, which ends the workers.
+    It is left to the process that reads, which ends the workers. The handler serves the threads that read: a signal
+    that the main thread blocks goes to them.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # processes inherit it
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        signal.signal(signal.SIGINT, before)
+    for number in pressed:
+        signal.raise_signal(number)

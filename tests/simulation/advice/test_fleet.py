@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -122,7 +123,8 @@ def test_ctrl_c_at_the_start_of_the_workers_does_too(
 
 
 def interrupted() -> argparse.Namespace:
-    """Says when workers are busy, and waits for them."""
+    """Says when workers are busy, and waits for them. Another thread runs, as do those that read the pasts."""
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
     for _ in spread(range(6), slow, 2):
         print("working", flush=True)
     return argparse.Namespace()
