@@ -1,1 +1,1 @@
-"""Recordings: the scenario format, its writer, its reader and the replay of decisions."""
+"""Reconciles of the past: the decision history, recordings, and deciding them again."""

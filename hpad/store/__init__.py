@@ -1,1 +1,1 @@
-"""What is remembered per HPA, and what is recorded."""
+"""The state of each HPA between turns, and across restarts: in memory, SQLite or ConfigMaps."""
