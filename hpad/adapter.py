@@ -177,7 +177,8 @@ class Context(msgspec.Struct, frozen=True):
     def within(self, seconds: float) -> float:
         """Returns the time for one of the requests of a call: `seconds`, and less if the call itself ends before.
 
-        So one that hangs is an error of its own queries, and the call can still return the answers to the others.
+        So one that hangs is an error of its own queries (AdapterError: late), and the call can still return the answers
+        to the others.
         """
         return min(seconds, _PART_OF_CALL * self.timeout)
 

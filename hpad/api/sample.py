@@ -183,16 +183,21 @@ class AdapterError(Exception):
     API server failed) or "bug". The message is shown in the HPA's condition and event: it names the source and the
     query, and never contains a secret. `lasting`: an immediate retry is useless, for example with wrong credentials.
     `alive`: the source works and only this metric has no value, so the error does not open a circuit breaker.
+    `late`: it had no answer in time, and the others of its call have waited for it. It is not asked again in this call;
+    from then on it is asked apart from them, until it is late no more.
     """
 
-    def __init__(self, message: str, blame: str = "source", *, lasting: bool = False, alive: bool = False) -> None:
+    def __init__(
+        self, message: str, blame: str = "source", *, lasting: bool = False, alive: bool = False, late: bool = False
+    ) -> None:
         # The texts of servers are in it, and statuses and logs hold it.
         message = begin(message, _LONGEST_ERROR) if isinstance(message, str) else message
         super().__init__(message)
         self.message = message
         self.blame = blame
-        self.lasting = lasting
+        self.lasting = lasting or late
         self.alive = alive or blame == "spec"
+        self.late = late
 
     def __repr__(self) -> str:
         return f"AdapterError({self.message!r}, blame={self.blame!r})"

@@ -273,7 +273,7 @@ def readable(source: str, answer: Answer, redactor: Redactor) -> Answer:
     error = valid_error(source, answer)
     text = redactor(error.message)
     if text != error.message:
-        error = AdapterError(text, error.blame, lasting=error.lasting, alive=error.alive)
+        error = AdapterError(text, error.blame, lasting=error.lasting, alive=error.alive, late=error.late)
     error.__traceback__ = error.__context__ = error.__cause__ = None
     return error
 

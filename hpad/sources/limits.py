@@ -8,6 +8,7 @@ monotonic clock.
 import random
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from datetime import datetime
+from enum import Enum
 from typing import Final, NamedTuple
 
 import msgspec
@@ -141,6 +142,14 @@ _FORGOTTEN_PERIODS: Final = 40.0
 _SEED: Final = 0
 
 
+class Lane(Enum):
+    """Queries of one lane share calls."""
+
+    PROMPT = "prompt"
+    LATE = "late"
+    TIMED_OUT = "timed out"
+
+
 class _Timeout(NamedTuple):
     """The last timeout of a query, and whether the query was alone in the call."""
 
@@ -149,26 +158,36 @@ class _Timeout(NamedTuple):
 
 
 class SlowQueries:
-    """The queries of one source whose last call timed out. They are asked apart from all others.
+    """The queries of one source for which others would wait. They are asked apart from all others.
 
-    A call returns all of its answers or none, so one query that hangs makes its whole batch time out. The queries of
-    such a batch are slow from then on: they share calls with each other only, in BATCHES batches of random
-    composition. A query whose call returns is not slow any more. So the batches shrink until a query that hangs is
-    alone. `group` returns the group of a query (None: no group); a group counts as one query, since it shares calls
-    anyway. A query is forgotten when it has not timed out for 40 periods of `period` seconds: its HPA may be gone.
+    Of some the last error says that they are late (AdapterError): these share calls with each other.
+
+    Of the others the last call timed out. It returns all of its answers or none, so one query that hangs makes its
+    whole batch time out. The queries of such a batch are slow from then on: they share calls with each other only, in
+    BATCHES batches of random composition. A query whose call returns is not slow any more. So the batches shrink until
+    a query that hangs is alone. `group` returns the group of a query (None: no group); a group counts as one query,
+    since it shares calls anyway. A query is forgotten when it has not timed out for 40 periods of `period` seconds: its
+    HPA may be gone.
     """
 
     def __init__(self, group: Callable[[Query], Hashable | None], period: float) -> None:
         self._group = group
         self._forgotten_after = _FORGOTTEN_PERIODS * period
         self._timeouts: dict[Hashable, _Timeout] = {}
+        self._late: dict[Hashable, _Timeout] = {}
         self._dice = random.Random(_SEED)
 
     def __contains__(self, query: Query) -> bool:
-        return bool(self._timeouts) and self._key(query) in self._timeouts
+        return self.lane(query) is not Lane.PROMPT
 
     def __len__(self) -> int:
         return len(self._timeouts)
+
+    def lane(self, query: Query) -> Lane:
+        """Returns which queries it shares calls with."""
+        if self._timeouts and self._key(query) in self._timeouts:
+            return Lane.TIMED_OUT
+        return Lane.LATE if self._late and hash(query) in self._late else Lane.PROMPT
 
     def must_be_tried_alone(self, query: Query) -> bool:
         """Returns whether the query has timed out together with others only, and its next call contains only it."""
@@ -176,14 +195,16 @@ class SlowQueries:
         return timeout is not None and not timeout.alone and self._batch_size() == 1
 
     def next_batch(self, waiting: Iterable[Query]) -> list[Query]:
-        """Returns the queries for the next call: all that are not slow; if there are none, some of the slow ones.
+        """Returns the queries for the next call: all prompt ones; if there are none, all late ones, or some others.
 
         Queries that Autoscalers bring along do not share a call with others, which would wait for them.
         """
-        keys = {query: self._key(query) for query in waiting}
-        prompt = [query for query, key in keys.items() if key not in self._timeouts]
-        if prompt:
-            return [query for query in prompt if query.definition is None] or prompt
+        lanes: dict[Lane, list[Query]] = {}
+        for query in waiting:
+            lanes.setdefault(self.lane(query), []).append(query)
+        if together := lanes.get(Lane.PROMPT) or lanes.get(Lane.LATE):
+            return [query for query in together if query.definition is None] or together
+        keys = {query: self._key(query) for query in lanes[Lane.TIMED_OUT]}
         slow = list(dict.fromkeys(keys.values()))
         chosen = set(self._dice.sample(slow, min(self._batch_size(), len(slow))))
         return [query for query, key in keys.items() if key in chosen]
@@ -198,8 +219,21 @@ class SlowQueries:
             self._timeouts.pop(key, None)  # added again below, if at all: the last to time out shall be at the end
         if slow:
             self._timeouts |= dict.fromkeys(slow, _Timeout(now, alone=len(keys) == 1))
-            recent = [item for item in self._timeouts.items() if now - item[1].at < self._forgotten_after]
-            self._timeouts = dict(recent[-MOST_SLOW:])
+            self._timeouts = self._recent(self._timeouts, now)
+
+    def learn_late(self, late: Mapping[Query, bool], now: float) -> None:
+        """Notes how a call has ended: for each of its queries, whether it was late."""
+        if not self._late and not any(late.values()):
+            return
+        for query, is_late in late.items():
+            self._late.pop(hash(query), None)
+            if is_late:
+                self._late[hash(query)] = _Timeout(now, alone=False)
+        self._late = self._recent(self._late, now)
+
+    def _recent(self, timeouts: Mapping[Hashable, _Timeout], now: float) -> dict[Hashable, _Timeout]:
+        recent = [item for item in timeouts.items() if now - item[1].at < self._forgotten_after]
+        return dict(recent[-MOST_SLOW:])
 
     def _batch_size(self) -> int:
         return max(1, len(self._timeouts) // BATCHES)

@@ -289,8 +289,9 @@ class QueriedSource:
             loop = asyncio.get_running_loop()
             groups = {self._caller.group(query) for query in queries} - {None}
             expected = [query for group in groups for query in self._cache.expected(group, now)]
-            known = {*batch, *self._in_flight}
-            batch |= {query: loop.create_future() for query in expected if query not in known}
+            known, lane = {*batch, *self._in_flight}, self._slow.lane(queries[0])
+            also = (query for query in expected if query not in known and self._slow.lane(query) is lane)
+            batch |= {query: loop.create_future() for query in also}
         self._in_flight.update((query, _InFlight(now, future)) for query, future in batch.items())
         task = asyncio.create_task(self._call(batch, now, trial=trial), name=f"source {self.name}")
         self._calls.add(task)
@@ -324,6 +325,8 @@ class QueriedSource:
         self._observer(self.name, now - began, failure)
         timed_out = [isinstance(answer, call.TimedOut) for answer in found]
         self._slow.learn(dict(zip(queries, timed_out, strict=True)), now)
+        late = [isinstance(answer, AdapterError) and answer.late for answer in found]
+        self._slow.learn_late(dict(zip(queries, late, strict=True)), now)
         self._blocks_loop = isinstance(failure, call.LoopBlocked)
         if alive:
             # The source works again, so every metric that failed meanwhile is worth a call.

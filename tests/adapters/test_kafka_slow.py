@@ -21,10 +21,9 @@ PERIODS = 4
 HPAS = 10
 GRACE = 0.02
 """Real seconds for the sockets before virtual time goes on."""
+NO_ANSWER = "did not answer within 3s"
 HERE = [testing.external("kafka_lag", f"group=g{number},topic=orders") for number in range(HPAS)]
-THERE = [
-    testing.external("kafka_lag", f"group={each}") for each in ("there,topic=there", "there,topic=orders", "there")
-]
+THERE = testing.external("kafka_lag", "group=there,topic=there")
 
 
 class Member(Broker):
@@ -38,19 +37,14 @@ class Member(Broker):
         """Returns the fields of the response: each group has the same offsets in each topic."""
         if isinstance(request, kafka_broker.METADATA):
             brokers = [(number, "127.0.0.1", broker.port, None) for number, broker in enumerate(self.brokers)]
-            topics = [(topic, int(topic == "there")) for topic in request.topics]
-            return (
-                0,
-                brokers,
-                "c",
-                1,
-                [(0, topic, False, [(0, n, at, [], []) for n in (0, 1)]) for topic, at in topics],
-            )
+            leaders = [(topic, int(topic == "there")) for topic in request.topics]
+            topics = [(0, topic, False, [(0, n, leader, [], []) for n in (0, 1)]) for topic, leader in leaders]
+            return (0, brokers, "c", 1, topics)
         if isinstance(request, kafka_broker.COORDINATOR):
             return (0, 0, None, 1, "127.0.0.1", self.brokers[request.coordinator_key == "there"].port)
         if isinstance(request, kafka_broker.COMMITTED):
-            topics = [topic for topic, _ in request.topics or (("there", ()),)]
-            return (0, [(topic, [(0, 4, "", 0), (1, 20, "", 0)]) for topic in topics], 0)
+            named = [topic for topic, _ in request.topics or (("there", ()),)]
+            return (0, [(topic, [(0, 4, "", 0), (1, 20, "", 0)]) for topic in named], 0)
         return super().default(request)
 
 
@@ -62,21 +56,21 @@ class Turn(NamedTuple):
 
 
 class World:
-    """HPAs that read a source, spread over the period; the last ones need the second broker."""
+    """HPAs that read a source, spread over the period. The second broker hangs for `recovers` seconds."""
 
     def __init__(self) -> None:
         self.first, self.second = Member(), Member()
         self.first.brokers = self.second.brokers = (self.first, self.second)
+        self.recovers = PERIODS * PERIOD
 
     def turns(self, *queries: Query) -> list[list[Turn]]:
         """Returns the turns of each query's HPA."""
         return virtual_time.run(self._run(queries), io_grace=GRACE)
 
     async def _run(self, queries: tuple[Query, ...]) -> list[list[Turn]]:
-        limits, quiet = (
-            CallLimits(timeout=CallLimits().budget),
-            {"log": structlog.get_logger(), "observer": lambda *_: None},
-        )
+        limits = CallLimits(timeout=CallLimits().budget)
+        quiet: dict[str, Any] = {"log": structlog.get_logger(), "observer": lambda *_: None}
+        asyncio.get_running_loop().call_later(self.recovers, self.second.answers.clear)
         async with (
             serving(self.first) as first,
             serving(self.second) as second,
@@ -106,7 +100,7 @@ def answers(turns: list[list[Turn]]) -> list[Answer | None]:
     return [turn.answer for each in turns for turn in each]
 
 
-@pytest.mark.parametrize("there", [THERE[0], THERE[2]], ids=["a topic", "all topics"])
+@pytest.mark.parametrize("there", [THERE, testing.external("kafka_lag", "group=there")], ids=["a topic", "all topics"])
 def test_a_slow_broker_fails_its_own_groups_alone(there: Query) -> None:
     """Each of its answers is in time, but all that the metric needs take longer than a call."""
     world = World()
@@ -120,13 +114,32 @@ def test_a_slow_broker_fails_its_own_groups_alone(there: Query) -> None:
 def test_a_slow_broker_that_answers_within_the_call_fails_nothing() -> None:
     world = World()
     world.second.seconds = 1.5
-    assert all(isinstance(each, ExternalSample) for each in answers(world.turns(*HERE, THERE[0])))
+    assert all(isinstance(each, ExternalSample) for each in answers(world.turns(*HERE, THERE)))
+
+
+@pytest.mark.parametrize("request_class", ["VERSIONS", "COMMITTED", "OFFSETS"])
+def test_the_groups_of_a_broker_that_hangs_keep_no_others_waiting(request_class: str) -> None:
+    """It hangs when hpad connects, as the coordinator of a group, or as the leader of a topic."""
+    world = World()
+    world.second.answers[getattr(kafka_broker, request_class)] = b""
+    hung, *others = world.turns(THERE, *HERE)
+    assert {str(each) for each in answers([hung])} == {f"Kafka broker 127.0.0.1:{world.second.port} {NO_ANSWER}"}
+    assert all(isinstance(each, ExternalSample) for each in answers(others))
+    assert {turn.seconds for each in others for turn in each[1:]} == {0.0}
+
+
+def test_a_group_whose_broker_answers_again_has_its_lag() -> None:
+    world = World()
+    world.second.answers[kafka_broker.OFFSETS] = b""
+    world.recovers = 2.5 * PERIOD
+    *_, turns = world.turns(*HERE, THERE)
+    assert [isinstance(turn.answer, ExternalSample) for turn in turns] == [False, False, True, True]
 
 
 def test_a_bootstrap_server_that_hangs_once_it_is_connected_is_passed_over() -> None:
     world = World()
     world.first.answers[kafka_broker.METADATA] = b""
-    (turns,) = world.turns(THERE[0])
+    (turns,) = world.turns(THERE)
     first, *later = answers([turns])
-    assert str(first) == f"Kafka broker 127.0.0.1:{world.first.port} did not answer within 3s"
+    assert str(first) == f"Kafka broker 127.0.0.1:{world.first.port} {NO_ANSWER}"
     assert all(isinstance(each, ExternalSample) for each in later)

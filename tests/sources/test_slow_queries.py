@@ -9,7 +9,7 @@ from support.scripted_source import A, B, C, Grouped, Scripted, opened
 from support.virtual_time import in_virtual_time, now
 
 from hpad import testing
-from hpad.adapter import ExternalSample, Query
+from hpad.adapter import AdapterError, Answer, ExternalSample, Query
 from hpad.sources import limits
 from hpad.sources.limits import SlowQueries
 from hpad.sources.source import QueriedSource
@@ -135,6 +135,57 @@ async def test_the_queries_of_a_group_share_a_call_even_when_it_is_slow():
     assert adapter.names == ["h1h2h3w1w2"] * 7
 
 
+async def late_on_h(queries: Sequence[Query]) -> list[Answer]:
+    """A metric h… is an error after three seconds, for which the others of the call wait."""
+    late = any(query.name.startswith("h") for query in queries)
+    await asyncio.sleep(3 if late else 0)
+    error, sample = AdapterError("no answer to hunter22", late=True), ExternalSample((1,), virtual_time.START)
+    return [error if query.name.startswith("h") else sample for query in queries]
+
+
+@pytest.mark.parametrize("adapter", [Scripted, Grouped])
+def test_late_queries_share_calls_with_each_other_until_they_answer(adapter: type[Scripted]):
+    async def main() -> list[str]:
+        made = adapter(late_on_h)
+        source = opened(made, fresh=5.0, period=PERIOD, retries=3)
+        queries = [testing.external(name) for name in ("h1", "h2", "w1", "w2")]
+        for number in range(5):
+            made.behave = late_on_h if number < 2 else None
+            await asyncio.gather(*map(source.ask, queries))
+            await asyncio.sleep((number + 1) * PERIOD - now())
+        await source.aclose()
+        return made.names
+
+    assert virtual_time.run(main()) == ["h1h2w1w2", *["w1w2", "h1h2"] * 2, *["h1h2w1w2"] * 2]
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_late_queries_keep_others_of_their_group_waiting_once(isolated: bool, monkeypatch: pytest.MonkeyPatch):
+    """A call for one HPA also has the queries of its group that are expected soon."""
+    if not isolated:
+        monkeypatch.setattr(SlowQueries, "learn_late", lambda *_: None)
+
+    async def wait(source: QueriedSource, query: Query, phase: float) -> list[float]:
+        await asyncio.sleep(phase)
+        waits = []
+        for _ in range(4):
+            began = now()
+            await source.ask(query)
+            waits.append(now() - began)
+            await asyncio.sleep(began + PERIOD - now())
+        return waits
+
+    async def main() -> list[list[float]]:
+        source = opened(Grouped(late_on_h), fresh=5.0, period=PERIOD)
+        queries = [*named("w", 5), *named("h", 3), *named("x", 5)]
+        waits = await asyncio.gather(*(wait(source, query, float(n)) for n, query in enumerate(queries)))
+        await source.aclose()
+        return [each for query, each in zip(queries, waits, strict=True) if query.name[0] != "h"]
+
+    waits = virtual_time.run(main())
+    assert (max(max(each[1:]) for each in waits) == 0) == isolated
+
+
 @in_virtual_time
 async def test_a_query_that_is_not_slow_is_asked_at_once_while_slow_ones_wait_for_a_call():
     source = opened(Scripted(hang_on_h), concurrency=2, failures=100, **LIMITS)
@@ -174,6 +225,15 @@ def test_the_number_of_slow_queries_is_bounded():
     assert len(slow) == limits.MOST_SLOW
     assert metrics[0] not in slow
     assert metrics[-1] in slow
+
+
+def test_the_number_of_late_queries_is_bounded():
+    slow = SlowQueries(alone, PERIOD)
+    metrics = named("m", limits.MOST_SLOW + 10)
+    slow.learn_late(dict.fromkeys(metrics, True), 0.0)
+    assert [metrics[0] in slow, metrics[-1] in slow] == [False, True]
+    slow.learn_late({A: True}, 1200.0)
+    assert [metrics[-1] in slow, A in slow] == [False, True]
 
 
 def test_slow_queries_whose_hpas_are_gone_are_forgotten():

@@ -287,10 +287,10 @@ class KafkaCluster:
         return AdapterError(f"{_name(at)} {_failure(error)}")
 
     def _late(self, at: Address, text: str) -> AdapterError:
-        """Returns the error of a broker without an answer in time: a retry would keep the other groups waiting."""
+        """Returns the error of a broker without an answer in time, which has kept the other groups waiting."""
         if at == self._first:  # it has connected, and hangs since: the next batch begins with another one
             self._servers.put_last(at)
-        return AdapterError(f"{_name(at)} {text}", lasting=True)
+        return AdapterError(f"{_name(at)} {text}", late=True)
 
 
 def _by_topic(partitions: Iterable[Partition]) -> list[tuple[str, list[int]]]:
