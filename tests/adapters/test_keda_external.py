@@ -271,6 +271,18 @@ async def test_a_metric_without_an_answer_fails_alone() -> None:
         slow, found = await ask(address, testing.external("slow"), STORMS, **options)
     assert value(found) == (12_500,)
     assert message(slow) == f'external scaler {address} did not answer within 4s about "slow"'
+    assert isinstance(slow, AdapterError)
+    assert slow.late
+
+
+async def test_a_metric_that_had_no_turn_is_not_late() -> None:
+    """It may be asked with the others again."""
+    late = {f"late-{number}": {"metadata": {"city": "slow"}, "name": "a"} for number in range(16)}
+    queries = [testing.external(name) for name in (*late, "storms")]
+    async with serving(Waiting()) as address:
+        answers = await ask(address, *queries, metrics={**late, "storms": {"name": "b"}}, request_timeout="4s")
+    assert [isinstance(answer, AdapterError) and answer.late for answer in answers] == [True] * 16 + [False]
+    assert "did not answer within 4s" in message(answers[-1])
 
 
 async def test_many_metrics_without_an_answer_come_after_the_others() -> None:

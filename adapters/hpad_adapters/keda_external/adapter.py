@@ -138,7 +138,8 @@ class KedaExternal:
                     return await self._tried(calls, query)
             except TimeoutError:
                 text = f'{self._where} did not answer within {self._seconds:g}s about "{query.name}"'
-                raise AdapterError(text, lasting=True) from None  # a retry would keep the other queries waiting
+                # A retry would keep the other queries waiting, also of one that had no turn.
+                raise AdapterError(text, lasting=True, late=hash(query) in self._late) from None
 
         in_turn = sorted(dict.fromkeys(queries), key=lambda query: hash(query) in self._late)
         with contextlib.closing(self._calls(*self._at, tls, self._settings.server_name)) as calls:
