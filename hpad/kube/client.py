@@ -16,7 +16,8 @@ from hpad.api.secrets import Secrets, of_url
 from hpad.clock import Clock
 from hpad.kube import errors, paths
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.session import SAFE, AnswerTooLarge, Failed, HttpAnswer, HttpRequest, HttpStream, Session, whole
+from hpad.kube.exchange import AnswerTooLarge, Failed, HttpAnswer, HttpRequest
+from hpad.kube.session import SAFE, HttpStream, Session, whole
 from hpad.kube.session import Allowed as Allowed  # also a part of this module
 from hpad.kube.session import NotAllowed as NotAllowed
 

@@ -1,10 +1,8 @@
-"""HTTP requests and streams to one API server, by aiohttp, with limits of time, size and number."""
+"""HTTP requests and streams to one API server, with limits of time, size and number."""
 
 import asyncio
 import contextlib
 import math
-import socket
-import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
@@ -15,17 +13,13 @@ import yarl
 from hpad import adapter
 from hpad.kube import errors
 from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.exchange import CONNECT_S, KEEP_ALIVE_S, AnswerTooLarge, Failed, HttpAnswer, HttpRequest, abort
+from hpad.kube.kept import KeptConnections
 
 SAFE: Final = "/%:@!$&'()*+,;=~"
 """Characters of a path that need no escape, and the one of escapes."""
 AT_ONCE: Final = 32
-"""Requests in progress at once, and so their connections; streams are not counted."""
-KEEP_ALIVE_S: Final = 75.0
-"""Seconds after which an idle connection is not used again: an API server closes it after 90 s."""
-CONNECT_S: Final = 5.0
-"""Seconds to connect to one address of the server, TLS included."""
-_DISCARD: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER: a socket that is closed drops what it has not delivered, and resets its connection."""
+"""Requests in progress at once; streams are not counted."""
 _EARLY_S: Final = 0.01
 """Seconds by which a timer may fire early: uvloop rounds to whole milliseconds."""
 _UNHEARD: Final = frozenset({errors.TIMEOUT, errors.DISCONNECTED})
@@ -41,43 +35,6 @@ waited for the limiter, for its turn, or for a stopped process to continue.
 
 class NotAllowed(Exception):
     """What `Allowed` raises: this process must not send the write."""
-
-
-class Failed(Exception):
-    """No complete answer; `reason` and `message` are those of the ApiError.
-
-    `status` is the status code of an answer that broke off, else 0.
-    """
-
-    def __init__(self, reason: str, message: str, status: int = 0) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
-        self.status = status
-
-
-class AnswerTooLarge(Failed):
-    """The answer was larger than the client accepts."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(errors.TOO_LARGE, "the answer is too large: not read", status)
-
-
-class HttpRequest(NamedTuple):
-    """`target` is an escaped path with its query; `headers` are those beside the ones of all requests."""
-
-    method: str
-    target: str
-    headers: Mapping[str, str]
-    body: bytes | None = None
-
-
-class HttpAnswer(NamedTuple):
-    """A complete answer of any status. `headers` finds a name in any case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class HttpStream:
@@ -133,25 +90,29 @@ class _Response(aiohttp.ClientResponse):
         return await super().start(connection)
 
     def close(self) -> None:
-        """Aborts the connection: what the server has not received of the request never reaches it.
-
-        Without SO_LINGER the kernel would go on to deliver what it holds, also minutes later, after a partition.
-        """
         connection = self.connection
         transport = None if connection is None else connection.transport
         if transport is not None:
-            held = transport.get_extra_info("socket")
-            with contextlib.suppress(OSError):  # it is closed
-                if held is not None:
-                    held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD)
-            transport.abort()
+            abort(transport)
         super().close()
+
+
+class _Connections(NamedTuple):
+    """What requests and streams are sent over; `kept` is None where all go by aiohttp, through a proxy."""
+
+    session: aiohttp.ClientSession
+    kept: KeptConnections | None
+
+    async def aclose(self) -> None:
+        if self.kept is not None:
+            self.kept.close()
+        await self.session.close()
 
 
 class Session:
     """Sends requests and streams to the server of a ClusterConfig. Follows no redirects.
 
-    aiohttp repeats a GET, PUT or DELETE once, within its time, if the connection ends before an answer. After a request
+    A GET, PUT or DELETE is repeated once, within its time, if the connection ends before an answer. After a request
     that got none, later ones use new connections: the others may lead to a server that is gone, too.
     """
 
@@ -163,9 +124,9 @@ class Session:
         self._agent = agent
         self._largest = largest
         self._turns = asyncio.Semaphore(AT_ONCE)
-        self._current: aiohttp.ClientSession | None = None
-        self._users: dict[aiohttp.ClientSession, int] = {}
-        """How many requests and streams are in progress by the current session, and by earlier ones."""
+        self._current: _Connections | None = None
+        self._users: dict[_Connections, int] = {}
+        """How many requests and streams are in progress over the current connections, and over earlier ones."""
         self._closed = False
 
     def renew(self) -> None:
@@ -178,14 +139,14 @@ class Session:
     async def aclose(self) -> None:
         """Closes all connections; what is in progress fails, and so do later requests."""
         self._closed = True
-        for session in tuple(self._users):
-            await session.close()
+        for connections in tuple(self._users):
+            await connections.aclose()
         await asyncio.sleep(0)  # noqa: TID251  # aborted connections are closed in the next round of the loop
 
     async def send(self, request: HttpRequest, timeout: float, allowed: Allowed | None = None) -> HttpAnswer:
         """Returns the answer, with any status.
 
-        Waits for its turn; calls `allowed` for a request with a body, and hands it over to aiohttp. `timeout` bounds
+        Waits for its turn; calls `allowed` for a request with a body, and hands it over. `timeout` bounds
         everything, in seconds. Raises Failed without a complete answer, and what `allowed` raised. A request that ends
         early leaves nothing behind that is sent later.
         """
@@ -212,18 +173,18 @@ class Session:
         Entering it waits for the headers of the answer, with any status; raises Failed.
         """
         limits = aiohttp.ClientTimeout(connect=silence, sock_connect=CONNECT_S, sock_read=silence)
-        session = self._entered()
+        connections = self._entered()
         try:
-            answer = await self._requested(session, HttpRequest("GET", target, headers), limits)
+            answer = await self._requested(connections.session, HttpRequest("GET", target, headers), limits)
             try:
                 yield HttpStream(self._server, answer)
             finally:
                 answer.close()
         except Failed as failure:
-            self._doubt(session, failure)
+            self._doubt(connections, failure)
             raise
         finally:
-            await self._left(session)
+            await self._left(connections)
 
     async def _turn(self, timeout: float) -> float:
         """Waits until fewer than AT_ONCE requests are in progress; returns the seconds that are left. Raises Failed."""
@@ -242,21 +203,36 @@ class Session:
     async def _answered(self, request: HttpRequest, seconds: float) -> HttpAnswer:
         if seconds <= 0.0:  # which aiohttp takes for no limit
             raise Failed(*errors.unreachable(self._server, TimeoutError()))
-        # aiohttp would round times of more than `ceil_threshold` up to whole seconds.
-        limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_S, ceil_threshold=math.inf)
-        session = self._entered()
+        connections = self._entered()
         try:
-            answer = await self._requested(session, request, limits)
-            try:
-                return HttpAnswer(answer.status, answer.headers, await self._body(answer))
-            except BaseException:
-                answer.close()
-                raise
+            if request.body is None or connections.kept is None:
+                return await self._read(connections.session, request, seconds)
+            return await self._written(connections.kept, request, seconds)
         except (Failed, asyncio.CancelledError) as error:  # callers have time limits of their own
-            self._doubt(session, error)
+            self._doubt(connections, error)
             raise
         finally:
-            await self._left(session)
+            await self._left(connections)
+
+    async def _written(self, kept: KeptConnections, request: HttpRequest, seconds: float) -> HttpAnswer:
+        try:
+            return await kept.send(request, asyncio.get_running_loop().time() + seconds)
+        except TimeoutError as error:
+            raise Failed(*errors.unreachable(self._server, error)) from None
+        except Failed as failure:
+            if self._closed:
+                raise self._closed_failure() from failure
+            raise
+
+    async def _read(self, session: aiohttp.ClientSession, request: HttpRequest, seconds: float) -> HttpAnswer:
+        # aiohttp would round times of more than `ceil_threshold` up to whole seconds.
+        limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_S, ceil_threshold=math.inf)
+        answer = await self._requested(session, request, limits)
+        try:
+            return HttpAnswer(answer.status, answer.headers, await self._body(answer))
+        except BaseException:
+            answer.close()
+            raise
 
     async def _requested(
         self,
@@ -295,8 +271,8 @@ class Session:
     def _closed_failure(self) -> Failed:
         return Failed("Closed", f"the connection to {self._server} has been closed")
 
-    def _entered(self) -> aiohttp.ClientSession:
-        """Returns the current session, in which a request or stream begins. Raises Failed."""
+    def _entered(self) -> _Connections:
+        """Returns the current connections, over which a request or stream begins. Raises Failed."""
         if self._closed:
             raise self._closed_failure()
         if self._current is None:
@@ -304,31 +280,37 @@ class Session:
         self._users[self._current] = self._users.get(self._current, 0) + 1
         return self._current
 
-    def _doubt(self, session: aiohttp.ClientSession, error: Failed | asyncio.CancelledError) -> None:
-        """Leaves the connections of the session to what is in progress, after a request was not answered."""
-        if session is self._current and (not isinstance(error, Failed) or error.reason in _UNHEARD):
+    def _doubt(self, connections: _Connections, error: Failed | asyncio.CancelledError) -> None:
+        """Leaves the connections to what is in progress, after a request was not answered."""
+        if connections is self._current and (not isinstance(error, Failed) or error.reason in _UNHEARD):
             self.renew()
 
-    async def _left(self, session: aiohttp.ClientSession) -> None:
-        """Ends a request or stream of the session. Closes earlier sessions in which nothing is in progress."""
-        self._users[session] -= 1
+    async def _left(self, connections: _Connections) -> None:
+        """Ends a request or stream. Closes earlier connections over which nothing is in progress."""
+        self._users[connections] -= 1
         if len(self._users) > 1:
             for each in [each for each, users in self._users.items() if not users and each is not self._current]:
                 del self._users[each]
-                await each.close()
+                await each.aclose()
 
-    def _opened(self) -> aiohttp.ClientSession:
-        """Creates a session. `trust_env` is off: it would cost two thread switches per request."""
-        options: dict[str, Any] = {} if self._config.ssl is None else {"ssl": self._config.ssl}
-        return aiohttp.ClientSession(
+    def _opened(self) -> _Connections:
+        """`trust_env` is off: it would cost two thread switches per request."""
+        config = self._config
+        headers = {"User-Agent": self._agent, "Accept-Encoding": "identity"}
+        options: dict[str, Any] = {} if config.ssl is None else {"ssl": config.ssl}
+        session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S, **options),
             response_class=_Response,
             trust_env=False,
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": self._agent, "Accept-Encoding": "identity"},
+            headers=headers,
             skip_auto_headers=("Accept", "Content-Type"),
         )
+        kept = None
+        if config.proxy is None:
+            kept = KeptConnections(self._base, config.ssl, self._tls_name, headers, self._largest)
+        return _Connections(session, kept)
 
 
 def _base(server: str) -> str:

@@ -13,6 +13,8 @@ BESIDE = {
     *("hpad/api/", "hpad/telemetry/", "hpad/daemon/", "hpad/adapter", "hpad/clock.py", "hpad/kube/auth/"),
     *(
         "hpad/kube/session.py",
+        "hpad/kube/kept.py",
+        "hpad/kube/exchange.py",
         "hpad/kube/client.py",
         "hpad/kube/errors.py",
         "hpad/kube/paths.py",

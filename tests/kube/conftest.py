@@ -33,6 +33,12 @@ def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]],
     return running
 
 
+@pytest.fixture(params=["GET", "PUT"])
+def method(request: pytest.FixtureRequest) -> str:
+    """A method of requests that go by aiohttp, and of one over connections of hpad's own."""
+    return str(request.param)
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home, so that no kubeconfig of the developer is found."""

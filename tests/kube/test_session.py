@@ -8,8 +8,9 @@ from support import free_ports
 from support.raw_http import OK, Peer, RawServer, ask, fails, opened
 from support.scripted_server import until
 
-from hpad.kube import session
-from hpad.kube.session import AT_ONCE, AnswerTooLarge, Failed, HttpRequest
+from hpad.kube import kept, session
+from hpad.kube.exchange import AnswerTooLarge, Failed, HttpRequest
+from hpad.kube.session import AT_ONCE
 
 PART = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no"
 
@@ -70,12 +71,12 @@ async def test_a_value_that_would_begin_another_header_is_not_sent():
         (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\nok", 200, b"ok"),
     ],
 )
-def test_an_answer_is_read_whole(run, answer, status, body):
+def test_an_answer_is_read_whole(run, answer, status, body, method):
     async def main():
         async with RawServer(answer).serving() as server:
             client = opened(server.url)
             for _ in range(2):
-                got = await ask(client)
+                got = await ask(client, method)
                 assert (got.status, got.body) == (status, body)
                 assert got.headers.get("Retry-After") == ("7" if status == 409 else None)
             assert server.connections == (2 if b"close" in answer else 1)
@@ -109,10 +110,10 @@ def test_an_answer_without_a_length_ends_with_the_connection(run):
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * 2**20,
     ],
 )
-async def test_anything_but_http_is_an_error(garbage):
+async def test_anything_but_http_is_an_error(garbage, method):
     async with RawServer(garbage).serving() as server:
         client = opened(server.url)
-        failure = await fails(client)
+        failure = await fails(client, method)
         assert failure.reason == "Disconnected"
         assert failure.message.startswith(f"the answer of {server.url} cannot be read: ")
         assert len(failure.message) < 300
@@ -120,22 +121,22 @@ async def test_anything_but_http_is_an_error(garbage):
         await client.aclose()
 
 
-async def test_a_broken_body_is_an_error_with_the_status():
+async def test_a_broken_body_is_an_error_with_the_status(method):
     for body in (b"xyz\r\n", b"2\r\nokay\r\n"):
         async with RawServer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body).serving() as server:
             client = opened(server.url)
-            assert (await fails(client)).reason == "Disconnected"
+            assert (await fails(client, method)).reason == "Disconnected"
             await client.aclose()
 
 
-async def test_an_answer_that_breaks_off_is_an_error_with_the_status():
+async def test_an_answer_that_breaks_off_is_an_error_with_the_status(method):
     async def half(peer):
         await peer.says(PART)
         peer.closes()
 
     async with RawServer(half).serving() as server:
         client = opened(server.url)
-        failure = await fails(client)
+        failure = await fails(client, method)
         assert (failure.reason, failure.status) == ("Disconnected", 200)
         assert failure.message == f"the answer of {server.url} broke off (connection closed)"
         await client.aclose()
@@ -155,7 +156,26 @@ async def test_an_answer_that_is_too_large_is_not_read(status, head):
         await client.aclose()
 
 
-def test_large_bodies_are_carried_both_ways(run):
+async def test_the_answer_to_a_write_may_be_that_large_and_its_headers():
+    start = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
+    async with RawServer(start % 10 + b"x" * 10, start % 10**6 + b"x" * 80_000).serving() as server:
+        client = opened(server.url, largest=10)
+        assert (await ask(client, "PUT")).body == b"x" * 10
+        failure = await fails(client, "PUT")
+        assert (type(failure), failure.status) == (AnswerTooLarge, 200)
+        await client.aclose()
+
+
+async def test_two_answers_to_a_write_are_the_last_of_a_connection():
+    async with RawServer(OK + b"HTTP/1.1 500 Other\r\nContent-Length: 5\r\n\r\nother").serving() as server:
+        client = opened(server.url)
+        for connections in (1, 2):
+            answer = await ask(client, "PUT")
+            assert (answer.status, answer.body, server.connections) == (200, b"ok", connections)
+        await client.aclose()
+
+
+def test_large_bodies_are_carried_both_ways(run, method):
     body = b"x" * (2**20 - 1)
     answer = bytes(range(256)) * 2**14
 
@@ -164,8 +184,9 @@ def test_large_bodies_are_carried_both_ways(run):
             b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(answer), answer)
         ).serving() as server:
             client = opened(server.url, largest=len(answer))
-            assert (await ask(client, "PUT", body)).body == answer
-            assert server.requests[0].endswith(b"\r\n\r\n" + body)
+            sent = body if method == "PUT" else b""
+            assert (await ask(client, method, sent or None)).body == answer
+            assert server.requests[0].endswith(b"\r\n\r\n" + sent)
             await client.aclose()
 
     run(main())
@@ -174,14 +195,14 @@ def test_large_bodies_are_carried_both_ways(run):
 # Connections, and the number of requests.
 
 
-def test_requests_share_connections(run):
+def test_requests_share_connections(run, method):
     async def main():
         async with RawServer(OK).serving() as server:
             client = opened(server.url)
             for _ in range(5):
-                assert (await ask(client)).body == b"ok"
+                assert (await ask(client, method)).body == b"ok"
             assert server.connections == 1
-            await asyncio.gather(*(ask(client) for _ in range(200)))
+            await asyncio.gather(*(ask(client, method) for _ in range(200)))
             assert server.connections <= AT_ONCE
             await client.aclose()
             await until(lambda: server.closed == server.connections)
@@ -189,7 +210,7 @@ def test_requests_share_connections(run):
     run(main())
 
 
-def test_a_connection_with_an_unfinished_answer_is_not_used_again(run):
+def test_a_connection_with_an_unfinished_answer_is_not_used_again(run, method):
     """Cancelled, timed out, or broken off: the rest of the answer belongs to no other request."""
 
     async def later(peer):
@@ -199,20 +220,20 @@ def test_a_connection_with_an_unfinished_answer_is_not_used_again(run):
     async def main():
         async with RawServer(later, later, OK).serving() as server:
             client = opened(server.url)
-            cancelled = asyncio.ensure_future(ask(client))
+            cancelled = asyncio.ensure_future(ask(client, method))
             await until(lambda: len(server.requests) == 1)
             cancelled.cancel()
             await asyncio.wait({cancelled})
-            assert (await fails(client, timeout=4.0)).reason == "Timeout"
+            assert (await fails(client, method, timeout=4.0)).reason == "Timeout"
             await until(lambda: server.closed == 2)
-            assert (await ask(client)).body == b"ok"
+            assert (await ask(client, method)).body == b"ok"
             assert server.connections == 3
             await client.aclose()
 
     run(main())
 
 
-def test_a_connection_that_receives_more_than_its_answer_is_not_used_again(run):
+def test_a_connection_that_receives_more_than_its_answer_is_not_used_again(run, method):
     async def again(peer):
         await peer.says(OK)
         await asyncio.sleep(0.05)
@@ -226,7 +247,7 @@ def test_a_connection_that_receives_more_than_its_answer_is_not_used_again(run):
         async with RawServer(again).serving() as server:
             client = opened(server.url)
             for expected in (1, 2, 3):
-                assert (await ask(client)).body == b"ok"
+                assert (await ask(client, method)).body == b"ok"
                 await asyncio.wait_for(late.wait(), 30)
                 late.clear()
                 assert server.connections == expected
@@ -297,6 +318,19 @@ async def test_idle_connections_are_closed_after_their_time(monkeypatch):
         await client.aclose()
 
 
+async def test_a_write_does_not_use_a_connection_that_was_idle_for_long(monkeypatch):
+    async with RawServer(OK).serving() as server:
+        client = opened(server.url)
+        await asyncio.gather(*(ask(client, "PUT") for _ in range(3)))
+        await ask(client, "POST")
+        assert server.connections == 3
+        monkeypatch.setattr(kept, "KEEP_ALIVE_S", 0.0)
+        await ask(client, "POST")
+        assert server.connections == 4
+        await until(lambda: server.closed == 3)
+        await client.aclose()
+
+
 async def test_an_idle_connection_that_the_server_closes_is_not_used():
     async def once(peer):
         await peer.says(OK)
@@ -305,36 +339,36 @@ async def test_an_idle_connection_that_the_server_closes_is_not_used():
     async with RawServer(once).serving() as server:
         client = opened(server.url)
         for _ in range(3):
-            assert (await ask(client, "POST", b"{}")).body == b"ok"
+            assert (await ask(client, "POST")).body == b"ok"
             await until(lambda: server.closed == server.connections)
             for _ in range(10):
                 await asyncio.sleep(0)  # the client reads the end of the connection
         await client.aclose()
 
 
-def test_closing_ends_requests_in_progress_and_waiting_ones(run, monkeypatch):
+def test_closing_ends_requests_in_progress_and_waiting_ones(run, monkeypatch, method):
     monkeypatch.setattr(session, "AT_ONCE", 2)
 
     async def main():
         async with RawServer(OK, silent).serving() as server:
             client = opened(server.url)
-            await ask(client)
-            tasks = [asyncio.ensure_future(fails(client)) for _ in range(5)]
+            await ask(client, method)
+            tasks = [asyncio.ensure_future(fails(client, method)) for _ in range(5)]
             await until(lambda: len(server.requests) == 3)
             await client.aclose()
             assert {(await each).reason for each in tasks} == {"Closed"}
-            assert (await fails(client)).message == f"the connection to {server.url} has been closed"
+            assert (await fails(client, method)).message == f"the connection to {server.url} has been closed"
             await until(lambda: server.closed == server.connections)
             gc.collect()  # a transport that is not closed warns, and warnings are errors
 
     run(main())
 
 
-def test_failed_connections_free_their_turn(run):
+def test_failed_connections_free_their_turn(run, method):
     async def main():
         with free_ports.port() as port:
             client = opened(f"http://127.0.0.1:{port}")
-            for failure in await asyncio.gather(*(fails(client) for _ in range(2 * AT_ONCE + 1))):
+            for failure in await asyncio.gather(*(fails(client, method) for _ in range(2 * AT_ONCE + 1))):
                 assert failure.message == f"http://127.0.0.1:{port} cannot be reached: Connection refused"
             await client.aclose()
 
@@ -355,15 +389,15 @@ def test_after_a_request_without_an_answer_no_older_connection_is_used(run, ends
     async def main():
         async with server.serving():
             client = opened(server.url)
-            await asyncio.gather(*(ask(client) for _ in range(8)))
+            await asyncio.gather(*(ask(client, "PUT") for _ in range(8)))
             assert server.connections == 8
-            asking = asyncio.ensure_future(ask(client, "POST", b"{}", timeout=timeout))
+            asking = asyncio.ensure_future(ask(client, "POST", timeout=timeout))
             await until(lambda: len(server.requests) == 9)
             if ends is silent and timeout == 600.0:
                 asking.cancel()
             with pytest.raises((asyncio.CancelledError, Failed)):
                 await asking
-            assert (await ask(client)).body == b"ok"
+            assert (await ask(client, "PUT")).body == b"ok"
             assert server.connections == 9
             await until(lambda: server.closed == 8)
             await client.aclose()
@@ -381,19 +415,19 @@ def test_a_get_or_put_on_a_dropped_connection_is_repeated(run, method, ends):
     async def main():
         async with RawServer(OK, ends, OK).serving() as server:
             client = opened(server.url)
-            await ask(client)
-            assert (await ask(client, method, b"{}")).body == b"ok"
+            await ask(client, method)
+            assert (await ask(client, method)).body == b"ok"
             assert (server.connections, len(server.requests)) == (2, 3)
             await client.aclose()
 
     run(main())
 
 
-async def test_a_dropped_request_is_repeated_once():
+async def test_a_dropped_request_is_repeated_once(method):
     async with RawServer(OK, closes).serving() as server:
         client = opened(server.url)
-        await ask(client)
-        failure = await fails(client)
+        await ask(client, method)
+        failure = await fails(client, method)
         assert failure.message == f"{server.url} closed the connection without an answer"
         assert len(server.requests) == 3
         await client.aclose()
@@ -404,7 +438,7 @@ async def test_a_dropped_request_is_repeated_once():
 async def test_other_methods_are_not_repeated(method, ends):
     async with RawServer(OK, ends).serving() as server:
         client = opened(server.url)
-        await ask(client)
-        assert (await fails(client, method, b"{}")).reason == "Disconnected"
+        await ask(client, "PUT")
+        assert (await fails(client, method)).reason == "Disconnected"
         assert len(server.requests) == 2
         await client.aclose()

@@ -60,12 +60,12 @@ def test_the_url_of_a_server_is_escaped(url, base):
     assert session._base(url) == base
 
 
-async def test_the_next_address_is_used_if_one_refuses(monkeypatch):
+async def test_the_next_address_is_used_if_one_refuses(monkeypatch, method):
     async with RawServer(OK).serving() as server:
         with free_ports.port() as closed:
             resolves(monkeypatch, ("127.0.0.1", closed), ("127.0.0.1", server.port))
             client = opened("http://api.internal:1")
-            assert (await ask(client)).body == b"ok"
+            assert (await ask(client, method)).body == b"ok"
             await client.aclose()
 
 
@@ -79,7 +79,7 @@ async def test_a_burst_of_connections_resolves_the_name_once(monkeypatch):
         await client.aclose()
 
 
-def test_tls_with_a_client_certificate(run, authority):
+def test_tls_with_a_client_certificate(run, authority, method):
     """It is read again from the context for each new connection."""
 
     async def main():
@@ -89,10 +89,13 @@ def test_tls_with_a_client_certificate(run, authority):
         ours = trusting(authority)
         async with RawServer(OK).serving(theirs) as server:
             client = opened(f"https://127.0.0.1:{server.port}", ssl=ours, tls_server_name="api.internal.")
-            assert (await fails(client)).reason in {"Disconnected", "Certificate"}  # TLS 1.3: after the handshake
+            assert (await fails(client, method)).reason in {
+                "Disconnected",
+                "Certificate",
+            }  # TLS 1.3: after the handshake
             authority.issue_cert("hpad@example.org").configure_cert(ours)
             for _ in range(3):
-                assert (await ask(client)).body == b"ok"
+                assert (await ask(client, method)).body == b"ok"
             assert len(server.requests) == 3
             await client.aclose()
             gc.collect()
@@ -100,7 +103,7 @@ def test_tls_with_a_client_certificate(run, authority):
     run(main())
 
 
-def test_certificates_are_checked(run, authority):
+def test_certificates_are_checked(run, authority, method):
     async def main():
         async with RawServer(OK).serving(server_tls(authority)) as server:
             url = f"https://127.0.0.1:{server.port}"
@@ -110,7 +113,7 @@ def test_certificates_are_checked(run, authority):
                 ({}, "local issuer certificate"),
             ):
                 client = opened(url, **options)
-                failure = await fails(client)
+                failure = await fails(client, method)
                 assert failure.reason == "Certificate"
                 assert failure.message.startswith(f"{url}: the certificate is not accepted: ")
                 assert problem in failure.message
@@ -120,7 +123,7 @@ def test_certificates_are_checked(run, authority):
     run(main())
 
 
-def test_a_peer_without_tls_is_an_error(run):
+def test_a_peer_without_tls_is_an_error(run, method):
     async def speak(reader, writer):
         with contextlib.closing(writer):
             writer.write(b"HTTP/1.0 400 Bad Request\r\n\r\n")
@@ -130,7 +133,7 @@ def test_a_peer_without_tls_is_an_error(run):
         server = await asyncio.start_server(speak, "127.0.0.1", 0)
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         client = opened(url, ssl=trusting())
-        failure = await fails(client)
+        failure = await fails(client, method)
         assert failure.reason == "Certificate"
         assert failure.message.startswith(f"{url}: no TLS connection: ")
         await client.aclose()
@@ -160,7 +163,7 @@ def test_a_peer_that_does_not_answer_is_a_timeout(run, monkeypatch, scheme):
 
 
 @pytest.mark.parametrize("ends", ["cancelling", "timing out"])
-def test_a_connection_that_is_being_opened_ends(run, authority, ends):
+def test_a_connection_that_is_being_opened_ends(run, authority, ends, method):
     async def main():
         accepted, closed = asyncio.Event(), asyncio.Event()
 
@@ -173,7 +176,7 @@ def test_a_connection_that_is_being_opened_ends(run, authority, ends):
         server = await asyncio.start_server(accept, "127.0.0.1", 0)
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         client = opened(url, ssl=trusting(authority))
-        opening = asyncio.ensure_future(fails(client, timeout=4.0 if ends == "timing out" else 30.0))
+        opening = asyncio.ensure_future(fails(client, method, timeout=4.0 if ends == "timing out" else 30.0))
         await accepted.wait()
         if ends == "cancelling":
             opening.cancel()
@@ -188,7 +191,7 @@ def test_a_connection_that_is_being_opened_ends(run, authority, ends):
     run(main())
 
 
-def test_closing_closes_tls_sockets_also_if_the_peer_ignores_it(run, authority):
+def test_closing_closes_tls_sockets_also_if_the_peer_ignores_it(run, authority, method):
     """A relay drops what it is sent."""
 
     async def main():
@@ -197,7 +200,7 @@ def test_closing_closes_tls_sockets_also_if_the_peer_ignores_it(run, authority):
             await between.start()
             url = f"https://127.0.0.1:{between.port}"
             client = opened(url, ssl=trusting(authority), tls_server_name="api.internal")
-            assert (await ask(client)).body == b"ok"
+            assert (await ask(client, method)).body == b"ok"
             between.freeze()
             await client.aclose()
             gc.collect()  # a transport that is not closed warns, and warnings are errors

@@ -13,7 +13,8 @@ from support.raw_http import OK, RawServer, ask, fails, opened
 from support.scripted_server import until
 
 from hpad.kube import session
-from hpad.kube.session import Failed, NotAllowed
+from hpad.kube.exchange import Failed
+from hpad.kube.session import NotAllowed
 
 
 def stops() -> float:
@@ -99,6 +100,27 @@ async def test_a_write_that_fails_before_its_permission_ends_is_not_said_to_end_
         client = opened(url)
         assert (await fails(client, "PUT", b"{}", lambda: 20.0)).message == f"{url} did not answer in time"
         await client.aclose()
+
+
+async def test_a_process_that_stands_still_while_it_connects_does_not_write_later(monkeypatch):
+    loop = asyncio.get_running_loop()
+    connect = loop.create_connection
+
+    async def stands_still(*arguments, **options):
+        connected = await connect(*arguments, **options)
+        resumed = loop.time() + 0.3
+        while loop.time() < resumed:  # as between SIGSTOP and SIGCONT
+            pass
+        return connected
+
+    async with RawServer(OK).serving() as server:
+        client = opened(server.url)
+        monkeypatch.setattr(loop, "create_connection", stands_still)
+        failure = await fails(client, "PUT", b"{}", lambda: 0.2)
+        assert failure.message == f"{server.url} did not answer before the permission for the write ended"
+        await client.aclose()
+        await until(lambda: server.closed == server.connections == 1)
+    assert server.requests == []
 
 
 async def test_the_end_of_a_permission_is_not_rounded_up(monkeypatch):

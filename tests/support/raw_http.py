@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.session import Allowed, Failed, HttpAnswer, HttpRequest, Session
+from hpad.kube.exchange import Failed, HttpAnswer, HttpRequest
+from hpad.kube.session import Allowed, Session
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -113,6 +114,9 @@ async def ask(
     allowed: Allowed | None = None,
     timeout: float = 30.0,
 ) -> HttpAnswer:
+    """Sends a GET by aiohttp, or a PUT over a connection of hpad's own, to which the default of `body` is {}."""
+    if method != "GET" and body is None:
+        body = b"{}"
     return await session.send(HttpRequest(method, "/path", {"Accept": "application/json"}, body), timeout, allowed)
 
 

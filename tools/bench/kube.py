@@ -24,9 +24,10 @@ from hpad.daemon import process
 from hpad.kube import hpas, paths, pods, watch
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
+from hpad.kube.exchange import HttpRequest
 from hpad.kube.hpas import HpaCache
 from hpad.kube.pods import PodCache
-from hpad.kube.session import HttpRequest, Session
+from hpad.kube.session import Session
 from hpad.kube.watch import WatchScope
 from hpad.lab.cluster import Cluster
 

@@ -1,0 +1,257 @@
+"""Writes to an API server, over connections of HTTP/1.1 that are kept.
+
+Nearly every reconcile writes a status, and a request by aiohttp takes two to three times the CPU of one here: a fifth
+of a reconcile. httptools parses the answers; reads, streams and proxies are aiohttp's (`hpad/kube/session.py`).
+"""
+
+import asyncio
+import re
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+import aiohappyeyeballs
+import aiohttp
+import httptools
+from multidict import CIMultiDict
+
+from hpad.kube import errors
+from hpad.kube.exchange import CONNECT_S, KEEP_ALIVE_S, AnswerTooLarge, Failed, HttpAnswer, HttpRequest, abort
+
+_HEAD: Final = 64 * 2**10
+"""Bytes that an answer may have before its body, and beside it: headers, sizes of chunks, 1xx answers."""
+_ENDS_LINE: Final = re.compile(r"[\r\n\0]").search
+_REPEATED: Final = frozenset({"PUT", "DELETE"})
+"""Methods of requests that may be sent again although the server may have received them."""
+
+
+class KeptConnections:
+    """Sends requests with a body to one server. A connection carries one at a time, and is used again.
+
+    `base` is the URL of the server, escaped; `tls_name` is the name in its certificate, if that is not its host;
+    `headers` are those of all requests; an answer may have `largest` bytes.
+    """
+
+    def __init__(
+        self, base: str, tls: ssl.SSLContext | None, tls_name: str | None, headers: Mapping[str, str], largest: int
+    ) -> None:
+        parts = urlsplit(base)
+        secured = parts.scheme == "https"
+        self._server = base
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if secured else 80)
+        self._tls = (tls or True) if secured else None
+        self._tls_name = (tls_name or self._host) if secured else None
+        self._path = parts.path
+        self._headers = _lines({"Host": parts.netloc, **headers})
+        self._largest = largest
+        self._idle: list[_Connection] = []
+        """In the order of their last use."""
+        self._busy: set[_Connection] = set()
+        self._closed = False
+
+    async def send(self, request: HttpRequest, ends: float) -> HttpAnswer:
+        """Returns the answer, with any status. Raises Failed, and TimeoutError at `ends` of the loop's time.
+
+        Nothing of the request is sent after that. A PUT or DELETE is sent again, once, over a new connection, if a kept
+        one ends before the answer begins.
+        """
+        body = request.body or b""
+        head = f"{request.method} {self._path}{request.target} HTTP/1.1\r\n{self._headers}{_lines(request.headers)}"
+        message = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        async with asyncio.timeout_at(ends):
+            kept = self._kept()
+            if kept is not None:
+                try:
+                    return await self._exchanged(kept, message)
+                except Failed:
+                    if kept.heard or self._closed or request.method not in _REPEATED:
+                        raise
+            connection = await self._connected()
+            if asyncio.get_running_loop().time() >= ends:  # this process may have stood still
+                connection.abort()
+                raise TimeoutError
+            return await self._exchanged(connection, message)
+
+    def close(self) -> None:
+        """Closes all connections; what is in progress fails."""
+        self._closed = True
+        for connection in (*self._idle, *self._busy):
+            connection.abort()
+        self._idle.clear()
+
+    def _kept(self) -> "_Connection | None":
+        """Returns the connection that was used last, if one can be used again."""
+        oldest = asyncio.get_running_loop().time() - KEEP_ALIVE_S
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable and connection.used_at > oldest:
+                return connection
+            connection.abort()
+        return None
+
+    async def _connected(self) -> "_Connection":
+        """Opens a connection. Raises Failed."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(self._server, self._largest),
+                    sock=await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=0.25),
+                    ssl=self._tls,
+                    server_hostname=self._tls_name,
+                )
+        except errors.FOREIGN as error:
+            raise Failed(*errors.unreachable(self._server, error)) from error
+        return connection
+
+    async def _exchanged(self, connection: "_Connection", message: bytes) -> HttpAnswer:
+        if self._closed:
+            connection.abort()
+            raise Failed(*errors.explained(self._server, aiohttp.ServerDisconnectedError()))
+        self._busy.add(connection)
+        try:
+            answer = await connection.exchange(message)
+        finally:
+            self._busy.remove(connection)
+        if connection.usable:
+            self._idle.append(connection)
+        else:
+            connection.abort()
+        return answer
+
+
+class _Connection(asyncio.Protocol):
+    """Carries one request at a time. It ends with anything but a complete answer, and with bytes beside one."""
+
+    def __init__(self, server: str, largest: int) -> None:
+        self.usable = False
+        """Whether it can carry another request."""
+        self.used_at = 0.0
+        self.heard = False
+        """Whether anything has arrived since the last request."""
+        self._server = server
+        self._largest = largest
+        self._transport: asyncio.Transport
+        self._waiter: asyncio.Future[HttpAnswer] | None = None
+        """For the answer, while there is none."""
+        self._reading = _Reading()
+
+    async def exchange(self, message: bytes) -> HttpAnswer:
+        """Sends a request and returns the answer. Raises Failed, and is closed after it, as after a cancellation."""
+        loop = asyncio.get_running_loop()
+        self.usable = self.heard = False
+        self._reading.begin()
+        self._waiter = loop.create_future()
+        try:
+            self._transport.write(message)
+            answer = await self._waiter
+        except BaseException:
+            self.abort()
+            raise
+        self.used_at = loop.time()
+        return answer
+
+    def abort(self) -> None:
+        self.usable = False
+        abort(self._transport)
+
+    # Called by the transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # those of uvloop are of classes of their own
+
+    def data_received(self, data: bytes) -> None:
+        if self._waiter is None or self._waiter.done():
+            self.abort()
+            return
+        self.heard = True
+        reading = self._reading
+        reading.feed(data)
+        if reading.answer is not None:
+            self.usable = reading.ends_well and not self._transport.get_write_buffer_size()
+            self._waiter.set_result(reading.answer)
+        elif reading.problem:
+            self._fail(Failed(errors.DISCONNECTED, f"the answer of {self._server} cannot be read: {reading.problem}"))
+        elif reading.received > self._largest + _HEAD:
+            self._fail(AnswerTooLarge(reading.status))
+
+    def eof_received(self) -> None:
+        self.usable = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.usable = False
+        broken = aiohttp.ClientPayloadError() if self._reading.status else exc or aiohttp.ServerDisconnectedError()
+        self._fail(Failed(*errors.explained(self._server, broken), self._reading.status))
+
+    def _fail(self, failure: Failed) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(failure)
+
+
+class _Reading:
+    """Reads the answers on one connection, one after the other. Answers of 1xx are passed over.
+
+    An answer without a length, which would end with the connection, is never complete: API servers send none.
+    """
+
+    def __init__(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self.begin()
+
+    def begin(self) -> None:
+        """Prepares for the next answer."""
+        self.answer: HttpAnswer | None = None
+        self.problem = ""
+        self.status = 0
+        self.received = 0
+        """Bytes of the answer, complete or not."""
+        self.ends_well = False
+        """Whether the server keeps the connection, and nothing has followed the answer."""
+        self._clear()
+
+    def feed(self, data: bytes) -> None:
+        self.received += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self.problem = str(error)
+            self.ends_well = False
+        if not self.status and self.received > _HEAD:
+            self.problem = "its headers are too large"
+
+    def _clear(self) -> None:
+        self._headers: CIMultiDict[str] = CIMultiDict()
+        self._parts: list[bytes] = []
+
+    # Called by the parser.
+
+    def on_message_begin(self) -> None:
+        self.ends_well = False
+        self._clear()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.add(name.decode("latin-1"), value.decode("latin-1"))
+
+    def on_headers_complete(self) -> None:
+        if self.answer is None:
+            self.status = self._parser.get_status_code()
+
+    def on_body(self, part: bytes) -> None:
+        self._parts.append(part)
+
+    def on_message_complete(self) -> None:
+        if self.answer is None and self.status >= 200:
+            self.answer = HttpAnswer(self.status, self._headers, b"".join(self._parts))
+            self.ends_well = self._parser.should_keep_alive()
+
+
+def _lines(headers: Mapping[str, str]) -> str:
+    """Returns the headers as they are sent. Raises ValueError for a value that would begin another one."""
+    for name, value in headers.items():
+        if _ENDS_LINE(value):
+            raise ValueError(f"the value of the header {name} contains a line break or a zero byte")
+    return "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
