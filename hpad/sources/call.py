@@ -62,6 +62,8 @@ _WORDS: Mapping[type, str] = {
 _BLAMES = ("spec", "source", "cluster", "bug")
 _NO_TIME = "a timestamp that is not a time with a time zone"
 _OTHER = "fields of other types than the contract of adapters has"
+_TOO_LARGE = "a value that does not fit into 64 bits of thousandths"
+"""Not a bug of the adapter: each number that its server gives may fit, and their sum not."""
 _INT64 = range(-(2**63), 2**63)
 _AHEAD = timedelta(minutes=5)
 """How far the clock of a source may be ahead. A window is hardly longer, so that a limited time still is after it."""
@@ -322,6 +324,8 @@ def _checked_one(source: str, query: Query, answer: Any, latest: datetime | None
         kind, needed = _WORDS.get(type(answer), "something else"), _WORDS[expected]
         return _bug(source, f'answered {kind} where the {query.type} metric "{query.name}" needs {needed}')
     fault = _fault(answer)
+    if fault == _TOO_LARGE:
+        return AdapterError(f'source "{source}" answered {fault} for "{query.name}"', lasting=True, alive=True)
     if fault is not None:
         return _bug(source, f'answered {fault} for "{query.name}"')
     return answer if latest is None else _dated(source, query, answer, latest)
@@ -381,7 +385,7 @@ def _value_fault(value: Any) -> str | None:
     if type(value) is not int:  # a bool is an int, too
         number = value if isinstance(value, str | bool | int | float | None) else "something else"
         return f"the value {shown(number)}, which is not a whole number of thousandths"
-    return None if value in _INT64 else f"the value {value}, which is beyond 64 bits"
+    return None if value in _INT64 else _TOO_LARGE
 
 
 def _is_time(value: Any) -> bool:

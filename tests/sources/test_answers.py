@@ -58,7 +58,6 @@ def test_a_valid_answer_is_passed_on(query, answer):
         (DEPTH, ExternalSample((1, math.inf), NOW), "the value inf"),
         (DEPTH, ExternalSample((1.5,), NOW), "the value 1.5"),
         (DEPTH, ExternalSample((True,), NOW), "the value true, which is not a whole number"),
-        (DEPTH, ExternalSample((2**63,), NOW), "beyond 64 bits"),
         (DEPTH, ExternalSample(80, NOW), "fields of other types than the contract of adapters has"),
         (DEPTH, ExternalSample((1,), NAIVE), "a timestamp that is not a time with a time zone"),
         (DEPTH, ExternalSample((1,), NOW, None), "fields of other types"),
@@ -81,6 +80,20 @@ def test_an_answer_that_breaks_the_contract_is_a_bug_of_the_adapter(query, answe
     assert complaint in error.message
     assert f'"{query.name}"' in error.message
     assert error.message.endswith(", a bug of its adapter")
+
+
+@pytest.mark.parametrize(
+    ("query", "answer"),
+    [
+        (DEPTH, ExternalSample((1, 2**63), NOW)),
+        (RATE, ObjectSample(-(2**63) - 1, NOW)),
+        (CPU, pods(10**400)),
+    ],
+)
+def test_a_value_beyond_64_bits_is_an_error_of_the_source(query, answer):
+    [error] = checked("mine", [query], [answer])
+    text = f'source "mine" answered a value that does not fit into 64 bits of thousandths for "{query.name}"'
+    assert (error.message, error.blame) == (text, "source")
 
 
 def test_an_invalid_answer_affects_its_own_query_only():
