@@ -14,6 +14,7 @@ import msgspec
 from hpad.api import selector as selectors
 from hpad.api.amounts import Unit
 from hpad.api.autoscaler import query_definition
+from hpad.api.behavior import CompiledBehavior, compile_behavior
 from hpad.api.hpa import (
     AUTOSCALER,
     ContainerResourceMetricSource,
@@ -35,7 +36,6 @@ from hpad.api.quantity import MAX_INT64, Format, Quantity
 from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, SOURCE_TYPES, Query
 from hpad.api.selector import LabelSelector, Selector, SelectorError
 from hpad.api.text import begin, shown
-from hpad.engine.behavior import CompiledBehavior, compile_behavior
 from hpad.engine.schedule import Bounds
 
 UTILIZATION: Final = "Utilization"

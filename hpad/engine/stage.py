@@ -5,7 +5,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from hpad.engine.behavior import SCALE_DOWN_LIMIT, SCALE_UP_LIMIT, TOO_FEW, TOO_MANY
 from hpad.engine.budget import Budgeted
 from hpad.engine.deletion_costs import Spared
 from hpad.engine.examine import (
@@ -17,7 +16,7 @@ from hpad.engine.examine import (
     ZERO_DISABLED,
     Halt,
 )
-from hpad.engine.restrain import ZERO_DELAYED, Restrained
+from hpad.engine.restrain import SCALE_DOWN_LIMIT, SCALE_UP_LIMIT, TOO_FEW, TOO_MANY, ZERO_DELAYED, Restrained
 from hpad.engine.view import TOO_LARGE
 
 NOW: Final = "now"

@@ -13,11 +13,10 @@ from hpad.api.metadata import Key
 from hpad.api.text import harmless
 from hpad.engine import conditions, holds
 from hpad.engine.addresses import addresses
-from hpad.engine.behavior import TOO_FEW
 from hpad.engine.examine import ZERO_DISABLED
 from hpad.engine.history import Memory
 from hpad.engine.propose import Proposal, metric_status
-from hpad.engine.restrain import ZERO_DELAYED
+from hpad.engine.restrain import TOO_FEW, ZERO_DELAYED
 from hpad.engine.spec import compiled_spec
 from hpad.engine.turn import Reconcile
 from hpad.records.entry import numbers

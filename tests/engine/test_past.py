@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpad.api.behavior import compile_behavior
 from hpad.api.hpa import HorizontalPodAutoscalerBehavior, HPAScalingRules
-from hpad.engine.behavior import compile_behavior
 from hpad.engine.history import PackedRecommendations, PastRecommendation
 from hpad.engine.restrain import stabilize, stabilize_down
 

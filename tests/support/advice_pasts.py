@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from hpad.api import hpa as v2
+from hpad.api.behavior import DISABLED, MIN_CHANGE, PERCENT, DirectionRules
 from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
 from hpad.engine.addresses import addresses
-from hpad.engine.behavior import DISABLED, MIN_CHANGE, PERCENT, DirectionRules
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, CompiledMetric, compiled_spec
 from hpad.simulation.advice.past import HpaPast, MetricReading
 from hpad.simulation.history import REPLICAS, LoadHistory

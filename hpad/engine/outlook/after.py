@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from hpad.api.behavior import DirectionRules
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
 from hpad.api.sample import Answer
 from hpad.engine import spare, zero
-from hpad.engine.behavior import DirectionRules
 from hpad.engine.decide import counted
 from hpad.engine.recommend import Recommendation
 from hpad.engine.restrain import restrain

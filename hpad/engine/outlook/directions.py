@@ -10,10 +10,10 @@ from fractions import Fraction
 from typing import Final
 
 from hpad.api import amounts
+from hpad.api.behavior import DISABLED
 from hpad.api.quantity import MAX_INT32, Quantity, parse_milli
 from hpad.api.sample import PodSample
 from hpad.engine.addresses import addresses
-from hpad.engine.behavior import DISABLED
 from hpad.engine.outlook import after, readings
 from hpad.engine.outlook.after import Next, Step
 from hpad.engine.outlook.types import ABOVE, AT_LEAST, AT_MOST, BELOW, BLOCKED, GROWTH, SHRINKING, Outlook, Threshold

@@ -9,16 +9,16 @@ from typing import Final
 
 import msgspec
 
+from hpad.api.behavior import DirectionRules
 from hpad.api.hpa import kind_of
 from hpad.engine import holds, schedule, trace
 from hpad.engine.addresses import addresses
-from hpad.engine.behavior import DirectionRules, Reach, allowed, reaches
 from hpad.engine.controls import SCHEDULE
 from hpad.engine.decide import Decision
 from hpad.engine.deletion_costs import Spared
 from hpad.engine.examine import Clamp, Halt
 from hpad.engine.history import PastRecommendation, Rescale
-from hpad.engine.restrain import Restrained
+from hpad.engine.restrain import Reach, Restrained, allowed, reaches
 from hpad.engine.settle import Outcome
 from hpad.engine.stage import BOUNDS, LAST_REPLICA, MAXIMUM, MINIMUM, POLICIES, limit_of
 from hpad.engine.trace.metrics import SourceOf, metrics

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from hpad.api.behavior import DISABLED, MIN_CHANGE, PERCENT
 from hpad.engine import controls, stage, trace
-from hpad.engine.behavior import DISABLED, MIN_CHANGE, PERCENT
 from hpad.engine.stage import Stage
 from hpad.engine.trace.metric_types import MetricTrace
 from hpad.engine.words import WITHOUT_ZERO, clock, names, span

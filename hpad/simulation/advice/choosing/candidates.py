@@ -16,9 +16,9 @@ from statistics import median_high
 from typing import Any, Final, NamedTuple
 
 from hpad.api import amounts
+from hpad.api.behavior import DISABLED, MAX_CHANGE, DirectionRules
 from hpad.api.hpa import HorizontalPodAutoscaler, MetricSpec
 from hpad.api.quantity import Quantity
-from hpad.engine.behavior import DISABLED, MAX_CHANGE, DirectionRules
 from hpad.engine.spec import UTILIZATION, VALUE, CompiledMetric, compiled_spec
 from hpad.records import spec_changes
 from hpad.records.spec_changes import ChangeError

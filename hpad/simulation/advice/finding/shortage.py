@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from hpad.engine.behavior import DISABLED, MIN_CHANGE, PERCENT, DirectionRules
+from hpad.api.behavior import DISABLED, MIN_CHANGE, PERCENT, DirectionRules
 from hpad.engine.controls import Controls
 from hpad.engine.spec import UTILIZATION
 from hpad.engine.words import percent

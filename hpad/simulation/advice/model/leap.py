@@ -22,12 +22,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from hpad.api.behavior import DISABLED, DirectionRules
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.engine import schedule
 from hpad.engine.annotations import PLAIN
-from hpad.engine.behavior import DISABLED, SCALE_DOWN_LIMIT, SCALE_UP_LIMIT, DirectionRules
 from hpad.engine.history import PastRecommendation, packed
-from hpad.engine.restrain import Restrained
+from hpad.engine.restrain import SCALE_DOWN_LIMIT, SCALE_UP_LIMIT, Restrained
 from hpad.engine.spec import compiled_spec
 from hpad.engine.view import Tunables
 from hpad.simulation.advice import demand
