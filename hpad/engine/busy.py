@@ -23,7 +23,7 @@ from hpad.api.sample import EXTERNAL, PODS, AdapterError, Answer, Member, PodSam
 from hpad.api.selector import Selector
 from hpad.engine import addresses
 from hpad.engine.controls import BUSY_METRIC, BusyMetric
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.deletion_costs import PENDING, Spared, Work, costs, in_order
 from hpad.engine.view import View
 

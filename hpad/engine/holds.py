@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from hpad.engine import spare
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.examine import DISABLED, Halt
 from hpad.engine.propose import Proposal, untolerated
 from hpad.engine.recommend import Recommendation, without_tolerance

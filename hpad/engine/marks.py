@@ -25,7 +25,7 @@ from hpad.engine.conditions import (
     with_condition,
     without_condition,
 )
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.view import COMPETING_REASONS, View
 from hpad.engine.words import replicas
 

@@ -28,7 +28,7 @@ from hpad.engine.conditions import (
     truncated_to_seconds,
     without_condition,
 )
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.examine import DISABLED, UNREACHABLE, Halt
 from hpad.engine.history import History, LastSample, PastRecommendation, Rescale
 from hpad.engine.marks import Draft

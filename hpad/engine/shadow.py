@@ -15,7 +15,7 @@ from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, Answer, ExternalSample, ObjectSample, PodSample
 from hpad.engine.addresses import addresses
 from hpad.engine.controls import IN_SHADOW
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.examine import Proceed, Verdict
 from hpad.engine.history import History, Memory
 from hpad.engine.propose import is_ready, metric_status, propose

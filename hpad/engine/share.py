@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hpad.api.pod import Pod
 from hpad.engine import budget
 from hpad.engine.budget import Budgeted, BudgetMember, Shares
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.examine import DISABLED, Halt
 from hpad.engine.view import View
 

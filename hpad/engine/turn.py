@@ -7,17 +7,23 @@ the generator, and starts another one with the answers that still fit.
 
 from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from hpad.api.sample import AdapterError, Answer, Query
-from hpad.engine import busy, shadow, share
+from hpad.engine import busy, metric_policy, shadow, share, spare
 from hpad.engine.budget import BudgetMember, Shares
-from hpad.engine.decide import Decision, decide
-from hpad.engine.examine import Halt, Queries, Verdict, examine
+from hpad.engine.decision import Decision
+from hpad.engine.examine import BELOW_MINIMUM, Clamp, Halt, Proceed, Queries, Verdict, examine
+from hpad.engine.propose import Proposal, propose
+from hpad.engine.recommend import Recommendation, apply_fallback, combine, policy_name, recommend
+from hpad.engine.restrain import Restrained, restrain
 from hpad.engine.settle import Outcome, Settlement, sentence, settle
 from hpad.engine.view import View, Withheld, yields_to
+
+_SPARE: Final = "spare replicas"
+"""The reason of a rescale for which the metrics ask for nothing else."""
 
 
 class TimingTrace(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
@@ -173,6 +179,83 @@ def turn(view: View, held: Withheld | None = None) -> Steps:
         outcome = sent
         settlement = settlement if sent.written else settle(view, decision, sent)
     return Reconcile(view, answers, decision, outcome, settlement, work, shares)
+
+
+def decide(view: View, verdict: Verdict, answers: Sequence[Answer]) -> Decision:
+    """Returns the replica count the target should have, and why.
+
+    `verdict` is that of `examine(view)`, and `answers[i]` the answer to `verdict.queries[i]`. Raises ValueError where
+    their numbers differ.
+    """
+    current = view.replicas
+    kept = Decision(name=view.hpa.metadata.name, verdict=verdict, current=current, desired=current)
+    if isinstance(verdict, Halt):
+        return kept
+    if isinstance(verdict, Clamp):
+        count = verdict.replicas
+        return msgspec.structs.replace(kept, desired=count, scale_to=count, reason=verdict.reason)
+    return _measured(view, kept, verdict, answers)
+
+
+def _measured(view: View, kept: Decision, verdict: Proceed, answers: Sequence[Answer]) -> Decision:
+    """Returns the decision by the metrics; `kept` is the decision that keeps the current count."""
+    if len(answers) != len(verdict.metrics):
+        raise ValueError(f"there are {len(verdict.metrics)} metrics, but {len(answers)} answers")
+    current = kept.current
+    own, answers = spare.without(view, answers)
+    proposals = tuple([propose(own, metric, answer) for metric, answer in zip(verdict.metrics, answers, strict=True)])
+    if view.fallback_policies:
+        proposals = apply_fallback(own, proposals)
+    recommendation = recommended(own, proposals)
+    if recommendation.leader is None:
+        return msgspec.structs.replace(kept, proposals=proposals, recommendation=recommendation)
+    more = spare.added(view, recommendation.replicas, uncertain=recommendation.invalid > 0)
+    asked = recommendation if more is None else msgspec.structs.replace(recommendation, replicas=more.replicas)
+    restrained, reason = restrain(view, asked), _reason(recommendation, recommendation.leader, own.replicas)
+    desired = counted(view, restrained)
+    if more is not None and more.replicas != current:
+        reason = reason or _SPARE
+    if desired != restrained.replicas:
+        reason = reason or BELOW_MINIMUM
+    scale_to = desired if desired != current else None
+    return msgspec.structs.replace(
+        kept,
+        desired=desired,
+        scale_to=scale_to,
+        reason=reason,
+        proposals=proposals,
+        recommendation=recommendation,
+        spare=more,
+        restrained=restrained,
+    )
+
+
+def recommended(view: View, proposals: Sequence[Proposal]) -> Recommendation:
+    """Returns what these proposals, one for each metric, ask for: by the metric policy of the HPA, if it has one."""
+    written = view.controls.metric_policy
+    policy = None if written is None else metric_policy.of_spec(written, view.spec.metrics)
+    return recommend(proposals, view.replicas) if policy is None else combine(view, proposals, policy)
+
+
+def counted(view: View, restrained: Restrained) -> int:
+    """Returns the count within all limits: from zero, policies may allow less than the minimum.
+
+    Source: Kubernetes 1.36, horizontal.go: reconcileAutoscaler.
+    """
+    low = view.min_replicas if view.replicas == 0 else 0
+    return max(low, restrained.replicas)
+
+
+def _reason(recommendation: Recommendation, leader: Proposal, current: int) -> str:
+    recommended = max(0, recommendation.replicas)
+    if recommendation.combined or (recommendation.policy is not None and recommended < current):
+        side = "above" if recommended > current else "below"
+        return f"{policy_name(recommendation.policy)} {side} target" if recommended != current else ""
+    if leader.fallback and recommended != current:
+        return f"{leader.metric.description} {leader.fallback}"
+    if recommended > current:
+        return f"{leader.metric.description} above target"
+    return "All metrics below target" if recommended < current else ""
 
 
 def _within_budget(

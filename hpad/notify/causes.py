@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.turn import Reconcile
 from hpad.settings.notify import NotifyAfter, NotifyCause
 

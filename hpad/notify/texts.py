@@ -11,7 +11,7 @@ import msgspec
 from hpad.api.metadata import Key
 from hpad.api.text import begin, harmless
 from hpad.engine import settle, words
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.holds import cause as failure
 from hpad.engine.view import Competitor
 from hpad.notify.causes import NoticeChange, NoticePhase, wanted

@@ -24,7 +24,7 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale, ScaleStatus
 from hpad.api.sample import AdapterError, Answer
 from hpad.engine.conditions import Event
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.examine import Halt
 from hpad.engine.history import EMPTY
 from hpad.engine.recommend import Recommendation

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hpad.api.quantity import MAX_INT32
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.view import View
 from hpad.engine.words import percent, span
 

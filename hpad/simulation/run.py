@@ -16,11 +16,11 @@ from hpad.api.sample import AdapterError, Answer, Query
 from hpad.engine import share
 from hpad.engine.annotations import PLAIN
 from hpad.engine.budget import REPLICA, REPLICAS, BudgetMember, Shares
-from hpad.engine.decide import Decision, decide
+from hpad.engine.decision import Decision
 from hpad.engine.examine import examine
 from hpad.engine.history import EMPTY
 from hpad.engine.settle import next_history
-from hpad.engine.turn import AskBudget, Reconcile, run
+from hpad.engine.turn import AskBudget, Reconcile, decide, run
 from hpad.engine.view import Tunables, View
 from hpad.simulation.fleet import Fleet
 

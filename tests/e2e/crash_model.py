@@ -18,8 +18,10 @@ from e2e.crashing import Planned, Targets, next_of
 from hpad import clock
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
-from hpad.engine import decide, examine, settle
+from hpad.engine import examine, settle
+from hpad.engine.decision import Decision
 from hpad.engine.history import NOTHING, History, Memory, Validity
+from hpad.engine.turn import decide
 from hpad.engine.view import View
 from hpad.store import record
 
@@ -239,7 +241,7 @@ def too_early(plan: list[Planned], writes: dict[int, int]) -> list[Early]:
         step = targets.found(planned)
         view = view_of(planned, step, history, status)
         verdict = examine.examine(view)
-        decision = decide.decide(view, verdict, step.answer(verdict.queries))
+        decision = decide(view, verdict, step.answer(verdict.queries))
         wrote = writes.get(number)
         if wrote is not None and wrote < min(view.replicas, decision.desired):
             found.append(Early(number, planned.which, view.replicas, wrote, decision.desired))
@@ -248,7 +250,7 @@ def too_early(plan: list[Planned], writes: dict[int, int]) -> list[Early]:
     return found
 
 
-def _lived(view: View, decision: decide.Decision, wrote: int | None) -> tuple[History, HorizontalPodAutoscalerStatus]:
+def _lived(view: View, decision: Decision, wrote: int | None) -> tuple[History, HorizontalPodAutoscalerStatus]:
     """Returns history and status after a decision, if `wrote` was written instead of its count."""
     seen = msgspec.structs.replace(decision, scale_to=wrote, desired=view.replicas if wrote is None else wrote)
     settlement = settle.settle(view, seen, None if wrote is None else settle.Outcome((wrote,)))

@@ -11,8 +11,10 @@ import msgspec
 from e2e.crashing import Planned, summary
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
-from hpad.engine import decide, examine, settle
+from hpad.engine import examine, settle
+from hpad.engine.decision import Decision
 from hpad.engine.history import NOTHING, History, Memory, PastRecommendation, PendingRescale, Rescale, Validity
+from hpad.engine.turn import decide
 from hpad.engine.view import View
 from hpad.records.format import Step
 
@@ -75,7 +77,7 @@ def play(planned: Planned, step: Step, memory: Memory, gap: timedelta, valid: Va
             status = memory.pending.status
     view = view_of(planned, step, _unknown(survived(memory, view, gap), memory, view), status)
     verdict = examine.examine(view)
-    decision = decide.decide(view, verdict, step.answer(verdict.queries))
+    decision = decide(view, verdict, step.answer(verdict.queries))
     outcome = None
     before_write = None
     if decision.scale_to is not None:
@@ -115,9 +117,7 @@ def _saved_before_early_turn(memory: Memory, turn: Validity) -> Memory:
     return msgspec.structs.replace(memory, validity=Validity(before.boot, before.ticks))
 
 
-def _memory_before_write(
-    view: View, memory: Memory, decision: decide.Decision, to: int, previous: datetime | None
-) -> Memory:
+def _memory_before_write(view: View, memory: Memory, decision: Decision, to: int, previous: datetime | None) -> Memory:
     done = settle.settle(view, decision, settle.Outcome((to,)))
     past, ups, downs = view.history, done.history.scale_ups, done.history.scale_downs
     return msgspec.structs.replace(

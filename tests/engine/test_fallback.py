@@ -11,7 +11,7 @@ from hpad.api.sample import AdapterError
 from hpad.engine import fallback_policy
 from hpad.engine.annotations import ACTIVATION, FAILURE_DURATION, FALLBACK
 from hpad.engine.conditions import FALLBACK_ACTIVE, SCALED_TO_ZERO, SCALING_ACTIVE, find
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.fallback_policy import Fallback
 from hpad.engine.view import Gates
 

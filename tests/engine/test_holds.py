@@ -12,10 +12,10 @@ from hpad.api.sample import AdapterError
 from hpad.engine import examine as examine_module
 from hpad.engine import holds, stage
 from hpad.engine.conditions import SCALED_TO_ZERO, TRUE, Condition
-from hpad.engine.decide import decide
 from hpad.engine.examine import examine
 from hpad.engine.history import History, PastRecommendation
 from hpad.engine.settle import Outcome
+from hpad.engine.turn import decide
 from hpad.engine.view import DRY_RUN, HPA, STALE, TOO_LARGE, Competitor, Gates, ScaleError, Withheld, yielded
 
 QUEUE = external("queue", averageValue="10")

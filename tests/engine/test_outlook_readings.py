@@ -23,7 +23,7 @@ from support.outlook_cases import (
 )
 
 from hpad.api.sample import AdapterError, PodSample, Sample
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.outlook.types import (
     GROWTH,
     PODS,

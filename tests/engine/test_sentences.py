@@ -27,7 +27,7 @@ from hpad.api.hpa import HorizontalPodAutoscalerCondition as Condition
 from hpad.api.sample import AdapterError, ExternalSample
 from hpad.engine import annotations
 from hpad.engine.conditions import SCALED_TO_ZERO
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.history import History, PastRecommendation
 from hpad.engine.view import Gates
 

@@ -9,7 +9,7 @@ from hpad.api.sample import AdapterError
 from hpad.engine import share
 from hpad.engine.budget import REPLICA, BudgetMember, Shares
 from hpad.engine.conditions import SCALING_LIMITED, WITHIN_BUDGET, find
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.holds import held_by
 from hpad.engine.turn import Answered, AskBudget, turn
 

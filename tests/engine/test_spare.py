@@ -26,7 +26,7 @@ from support.outlook_cases import behaviors, decided
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample
 from hpad.engine import spare
 from hpad.engine.controls import SpareReplicas, parse_spare
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.view import Gates
 
 SPARES = ("1", "3", "10%", "50%", "100%")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from support.engine import Workload, external, resource, series, used
 
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 
 
 def percent(web: Workload, value: int, **fields: Any) -> Decision:

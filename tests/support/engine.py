@@ -17,7 +17,7 @@ from hpad.engine import annotations as own
 from hpad.engine import shadow
 from hpad.engine.budget import Shares
 from hpad.engine.conditions import Condition, find
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.history import History
 from hpad.engine.outlook import outlook
 from hpad.engine.outlook.types import Outlook

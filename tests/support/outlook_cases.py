@@ -13,7 +13,7 @@ from support.engine import START, Workload, container, external, object_metric, 
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.quantity import parse_milli
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, Sample
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.history import History
 from hpad.engine.outlook.types import (
     ABOVE,

@@ -20,8 +20,8 @@ from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
 from hpad.api.hpa import from_builtins as decoded
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import PodSample, PodValue
-from hpad.engine import decide, examine, settle
-from hpad.engine.turn import Reconcile
+from hpad.engine import examine, settle
+from hpad.engine.turn import Reconcile, decide
 from hpad.engine.view import View
 from hpad.records import entry
 from hpad.records.history import DecisionHistory
@@ -50,7 +50,7 @@ def reconciled(pods: int) -> Reconcile:
     scale = Scale(spec=ScaleSpec(pods), status=ScaleStatus(pods, "app=checkout"))
     view = View(hpa=hpa, now=START, scale=scale, pods=found)
     sample = PodSample({name: PodValue(dice.randint(95, 105), START, timedelta(seconds=30)) for name in names}, START)
-    decision = decide.decide(view, examine.examine(view), (sample,))
+    decision = decide(view, examine.examine(view), (sample,))
     return Reconcile(view, (sample,), decision, None, settle.settle(view, decision, None))
 
 

@@ -8,10 +8,10 @@ many decisions, so it is made on request only.
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
-from hpad.engine import decide, spare
+from hpad.engine import spare
 from hpad.engine.addresses import addresses
 from hpad.engine.budget import Budgeted
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.deletion_costs import Spared
 from hpad.engine.examine import (
     AMBIGUOUS_SELECTOR,
@@ -32,7 +32,7 @@ from hpad.engine.settle import Outcome
 from hpad.engine.stage import LAST_REPLICA, STABILIZATION
 from hpad.engine.trace.make import next_bounds
 from hpad.engine.trace.metrics import OF_PODS, SPEC, fault
-from hpad.engine.turn import Reconcile
+from hpad.engine.turn import Reconcile, recommended
 from hpad.engine.view import TOO_LARGE, View, Withheld
 from hpad.engine.words import clock, names, replicas
 
@@ -124,7 +124,7 @@ def _still(state: Next, recommended: int) -> str:
 def _recommended(state: Next, changes: Mapping[int, Proposal]) -> int | None:
     """Returns what the metrics would ask for with these proposals by index; None where they could not decide."""
     proposals = [changes.get(index, each) for index, each in enumerate(state.record.decision.proposals)]
-    found = decide.recommended(state.own, proposals)
+    found = recommended(state.own, proposals)
     return None if found.leader is None else max(0, found.replicas)
 
 

@@ -13,13 +13,12 @@ from hpad.api.behavior import DirectionRules
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
 from hpad.api.sample import Answer
 from hpad.engine import spare, zero
-from hpad.engine.decide import counted
 from hpad.engine.recommend import Recommendation
 from hpad.engine.restrain import restrain
 from hpad.engine.settle import next_history
 from hpad.engine.stage import LAST_REPLICA, restraints
 from hpad.engine.trace.make import end_of
-from hpad.engine.turn import Reconcile
+from hpad.engine.turn import Reconcile, counted
 from hpad.engine.view import View
 
 _MOMENT: Final = timedelta(microseconds=1)

@@ -14,7 +14,7 @@ from hpad.api.hpa import kind_of
 from hpad.engine import holds, schedule, trace
 from hpad.engine.addresses import addresses
 from hpad.engine.controls import SCHEDULE
-from hpad.engine.decide import Decision
+from hpad.engine.decision import Decision
 from hpad.engine.deletion_costs import Spared
 from hpad.engine.examine import Clamp, Halt
 from hpad.engine.history import PastRecommendation, Rescale
