@@ -68,7 +68,7 @@ class Writes:
         cannot be written; the planned turn needs no note. The first turn after a clean stop also comes before the
         validity ends; the store begins to note these turns when it loads the state (`hpad.store.persistent`).
         """
-        memory = await self._store.get_loaded(key)
+        memory = self._store.get(key)
         left = memory.validity_remaining(moment)
         if memory.validity is None or left <= EARLY_SECONDS:
             return

@@ -96,12 +96,15 @@ class Own(NamedTuple):
     @property
     def error(self) -> str | None:
         """The errors of all annotations, at most 4,096 characters; None where there are none."""
-        text = "; ".join([sentence(error, self.kind) for error in self.errors])
-        return begin(text, _LONGEST_TEXT) or None
+        if not self.errors:
+            return None
+        return begin("; ".join([sentence(error, self.kind) for error in self.errors]), _LONGEST_TEXT)
 
     @property
     def reason(self) -> str | None:
         """The reason of the condition HpadAnnotationsValid: that of the worst error, None without errors."""
+        if not self.errors:
+            return None
         reasons = {error.reason for error in self.errors}
         return next((reason for reason in (INVALID, UNKNOWN, OVERRIDDEN) if reason in reasons), None)
 
@@ -127,7 +130,8 @@ class AnnotationReader(NamedTuple):
 
     def reads_files(self, hpa: HorizontalPodAutoscaler) -> bool:
         """Whether `of` has to read files, which the event loop must not wait for."""
-        return any(name == controls.SCHEDULE and schedule.reads_files(text) for name, text in self._own(hpa).texts)
+        text = (self._given(hpa) or _NO_TEXTS).get(controls.SCHEDULE)
+        return text is not None and len(text) <= ANNOTATIONS[controls.SCHEDULE] and schedule.reads_files(text)
 
     def of(self, hpa: HorizontalPodAutoscaler) -> Own:
         """Returns what the HPA sets for itself. Never raises."""
@@ -153,12 +157,16 @@ class AnnotationReader(NamedTuple):
         return None if found.budget is None else (found.budget, found.budget_priority or 0)
 
     def _own(self, hpa: HorizontalPodAutoscaler) -> "_Own":
-        annotations, by_fields = hpa.metadata.annotations, _texts_of_fields(hpa.spec)
-        found = annotations if self.defaults is None else {**self.defaults(hpa), **(annotations or {})}
+        found, by_fields = self._given(hpa), _texts_of_fields(hpa.spec)
         if not by_fields:
             return _own(found, hpa.kind)
         own = _own({**(found or {}), **by_fields}, hpa.kind)
-        return own._replace(errors=(*own.errors, *_overridden(annotations or {}, by_fields)))
+        return own._replace(errors=(*own.errors, *_overridden(hpa.metadata.annotations or {}, by_fields)))
+
+    def _given(self, hpa: HorizontalPodAutoscaler) -> Mapping[str, str] | None:
+        """Returns the annotations of the HPA, with those of the configuration."""
+        annotations = hpa.metadata.annotations
+        return annotations if self.defaults is None else {**self.defaults(hpa), **(annotations or {})}
 
 
 PLAIN: Final = AnnotationReader()

@@ -342,7 +342,8 @@ def restrain(view: View, recommendation: Recommendation) -> Restrained:
     recommended, current, spec = max(0, recommendation.replicas), view.replicas, view.spec
     history, now, downscale = view.history, view.now, view.tunables.downscale_stabilization
     # Source: Kubernetes 1.36, horizontal.go: recordInitialRecommendation. A new HPA cannot scale down at once.
-    past = history.recommendations or (PastRecommendation(now, current),)
+    first = not history.recommendations
+    past = (PastRecommendation(now, current),) if first else history.recommendations
     failed = recommendation.failed is not None
     last = zero.judged(view, recommended, failed=failed) if view.keeps_last else zero.FREE
     if last.due:  # also later: without spec.behavior, the window that does not hold the count would wake the target
@@ -378,6 +379,6 @@ def restrain(view: View, recommendation: Recommendation) -> Restrained:
         recommendations=steady.past,
         limit=step.explanation,
         deciding=steady.deciding,
-        first=not history.recommendations,
+        first=first,
         idleness=last.idleness,
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -222,6 +222,9 @@ class ScaleError(msgspec.Struct, frozen=True, gc=False):
     reason: str = READ_FAILED
 
 
+_OF_HPA: Final[Any] = None
+
+
 class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Everything that a decision about one HPA depends on. `now` is the only time the engine knows.
 
@@ -235,7 +238,7 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     if there are replicas. `competitors` are other writers of the target or of the HPA's status; they are
     reported and do not change a decision. `values_held`: a change of measured values alone does not change the status
     in this turn. `controls` are those of the HPA; `tunables` have its own periods already. `shadow` is set in shadow
-    mode.
+    mode. `spec` is always the compiled one of `hpa`, whatever is passed.
     """
 
     hpa: HorizontalPodAutoscaler
@@ -255,6 +258,11 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     values_held: bool = False
     controls: Controls = NO_CONTROLS
     shadow: Shadow | None = None
+    spec: CompiledSpec = _OF_HPA
+
+    def __post_init__(self) -> None:
+        # Once for each View: a turn reads it in some fifteen places.
+        msgspec.structs.force_setattr(self, "spec", compiled_spec(self.hpa))
 
     def window(self, *, up: bool) -> timedelta:
         """Returns the stabilization window of one direction; without spec.behavior there is none for growth."""
@@ -278,11 +286,6 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """Returns the pods that a metric is about, with the requests that count."""
         pods, selector = self.counted_pods, self.chosen_by(metric)
         return pods if selector is None else [pod for pod in pods if selector.matches(pod.labels)]
-
-    @property
-    def spec(self) -> CompiledSpec:
-        """The compiled spec of the HPA."""
-        return compiled_spec(self.hpa)
 
     @property
     def key(self) -> Key:
