@@ -1,63 +1,131 @@
-"""All metric sources together: opens them, and sends each query to its source."""
+"""All metric sources together: which of them answers a query, and the answers.
+
+Routes of the configuration come first. Then come the `match` rules of the sources and, for sources without rules, what
+their adapters serve, in the order of the configuration. The first match wins. A query with a definition names its
+source.
+"""
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from hpad import settings
-from hpad.adapter import Adapter, AdapterError, Answer, Context, HPAIdentity, Query
+from hpad.adapter import AdapterError, Answer, HPAIdentity, Query, Selector
 from hpad.engine.fallback_policy import Fallback
-from hpad.files import Stamps, stamps
+from hpad.files import Stamps
 from hpad.sources import limits, own_queries, plugins
-from hpad.sources.call import BLOCKING_SECONDS
-from hpad.sources.limits import BROKEN, SourceReport
-from hpad.sources.offers import Offer
-from hpad.sources.redact import Redactor
-from hpad.sources.routes import RoutePlan
+from hpad.sources.limits import SourceReport
+from hpad.sources.offers import Offer, matches, patterns_in
+from hpad.sources.opening import OpenedSource, open_source, serves
+from hpad.sources.own_queries import OwnQueries
 from hpad.sources.source import Observer, QueriedSource
 
-_NOT_BUILT: Final[dict[str, Any]] = {
-    "match": (),
-    "namespaces": (),
-    "queries": settings.OpenedQueries(),
-    "fallback": None,
-    "origin": "",
-}
-"""Fields of a source's settings that its adapter is not built of: they take effect in the one that is open."""
+_MOST_KNOWN = 4096
+"""Names of metrics whose source is remembered. HPAs may name any number."""
+_HOW_TO_CONFIGURE = (
+    "to configure one, add it under `sources:` of hpad's configuration; a route under `routes:` sends "
+    "further metrics to it"
+)
 
 
-class _Opened(msgspec.Struct, frozen=True):
-    """A source after start(): it works (`source` and `context`), or it could not be set up (`error`).
+class RoutePlan:
+    """Routes and offers of all sources. The decision depends on the query alone."""
 
-    `files` are those whose content its adapter keeps, as they were before they were read.
-    """
+    def __init__(self, routes: Sequence[settings.Route], offers: Sequence[Offer]) -> None:
+        self._routes = tuple(routes)
+        self._offers = {offer.source: offer for offer in offers}
+        self._own = OwnQueries(offers)
+        rules = [*(route.match for route in routes), *(rule for offer in offers for rule in offer.match)]
+        self._by_labels = any(rule.labels for rule in rules)
+        by_more = self._routes or any(offer.match or offer.settings.namespaces for offer in offers)
+        self._known: dict[tuple[str, str], str] | None = None if by_more else {}
+        """The sources by type and name, where nothing else decides."""
 
-    offer: Offer
-    source: QueriedSource | None = None
-    context: Context | None = None
-    error: AdapterError | None = None
-    files: Stamps = {}
+    def source(self, query: Query) -> str:
+        """Returns the name of the source; raises AdapterError (blame "spec") that lists the sources there are."""
+        if query.definition is not None:
+            return self._own.source(query, query.definition)
+        if self._known is None:
+            return self._found(query)
+        known = self._known.get((query.type, query.name))
+        if known is None:
+            known = self._found(query)
+            if len(self._known) < _MOST_KNOWN:
+                self._known[query.type, query.name] = known
+        return known
 
-    @property
-    def settings(self) -> settings.SourceSettings:
-        return self.offer.settings
+    def handed(self, query: Query, source: str) -> Query:
+        """Returns the query that the adapter of its source gets: without the labels that only choose the source.
 
-    def report(self) -> SourceReport:
-        name, adapter = self.settings.name, self.settings.adapter
-        if self.source is not None:
-            return self.source.report(adapter)
-        why = None if self.error is None else self.error.message
-        return SourceReport(name=name, adapter=adapter, state=BROKEN, last_error=why)
+        Raises AdapterError for a definition with wrong parameters.
+        """
+        if query.definition is not None:
+            return self._own.handed(query, query.definition)
+        if not self._by_labels or query.selector is None:
+            return query
+        offer = self._offers[source]
+        route = next((route.match for route in self._routes if matches(route.match, query)), None)
+        rules = [*filter(None, [route]), *(rule for rule in offer.match if matches(rule, query))]
+        chosen = {label: value for rule in rules for label, value in offer.chosen_by(rule, query)}
+        terms = query.selector.requirements
+        # A second requirement that the value does not meet stays: the selector selects nothing.
+        kept = tuple([term for term in terms if term.key not in chosen or not term.matches(chosen)])
+        if len(kept) == len(terms):
+            return query
+        return replace(query, selector=Selector(kept) if kept else None)
+
+    def _found(self, query: Query) -> str:
+        routed = next((route.source for route in self._routes if matches(route.match, query)), None)
+        name = routed or self._offered(query)
+        if name is None:
+            raise AdapterError(self._unserved(query), "spec")
+        offer = self._offers.get(name)
+        if offer is None:
+            raise AdapterError(f'a route sends {_named(query)} to source "{name}", which is not configured', "spec")
+        if not offer.admits(query):
+            raise AdapterError(f'source "{name}" is not offered to HPAs of namespace "{query.namespace}"', "spec")
+        if offer.problem is None and query.type not in offer.serves:
+            serves = ", ".join(sorted(offer.serves))
+            raise AdapterError(f'source "{name}" serves {serves} metrics, it cannot answer {_named(query)}', "spec")
+        return name
+
+    def _offered(self, query: Query) -> str | None:
+        """Returns the first source that takes and admits the query; else the first that takes it, for the error text.
+
+        A metric that a source takes by name does not go to an implicit source instead.
+        """
+        takers = [offer for offer in self._offers.values() if offer.takes(query)]
+        admitted = next((offer for offer in takers if offer.admits(query)), None)
+        confined = next((offer for offer in takers if offer.takes_by_name(query)), None)
+        if confined is not None and (admitted is None or admitted.implicit):
+            return confined.source
+        chosen = admitted or next(iter(takers), None)
+        return None if chosen is None else chosen.source
+
+    def _unserved(self, query: Query) -> str:
+        sources = "; ".join(_described(offer) for offer in self._offers.values()) or "none"
+        where = f' in namespace "{query.namespace}"'
+        return f"no source serves {_named(query)}{where}: configured sources: {sources}; {_HOW_TO_CONFIGURE}"
 
 
-async def _serves(opened: _Opened, source: settings.SourceSettings) -> bool:
-    """Returns whether a source works, and would be built of these settings and of the present files in the same way."""
-    if opened.source is None or replace(opened.settings, **_NOT_BUILT) != replace(source, **_NOT_BUILT):
-        return False
-    return not opened.files or await asyncio.to_thread(stamps, opened.files) == opened.files
+def _named(query: Query) -> str:
+    return f'{query.type} metric "{query.name}"'
+
+
+def _described(offer: Offer) -> str:
+    if offer.problem is not None:
+        return offer.problem
+    if offer.match:
+        return f"{offer.source} (metrics: {', '.join(patterns_in(offer.match))})"
+    if isinstance(offer.metrics, Mapping):
+        listed = (f"{kind}: {', '.join(patterns)}" for kind, patterns in sorted(offer.metrics.items()) if patterns)
+        return f"{offer.source} ({'; '.join(listed) or 'nothing without a rule'})"
+    if not offer.metrics:
+        return f"{offer.source} (nothing without a rule)"
+    names = "" if "*" in offer.metrics else f": {', '.join(offer.metrics)}"
+    return f"{offer.source} ({', '.join(sorted(offer.serves))}{names})"
 
 
 class _Waiting(msgspec.Struct, frozen=True, gc=False):
@@ -90,7 +158,7 @@ class Gatherer:
         self._contexts = contexts
         self._observer = observer
         self._period = period
-        self._opened: dict[str, _Opened] = {}
+        self._opened: dict[str, OpenedSource] = {}
         self._plan = RoutePlan(self._routes, ())
         self._has_fallbacks = any(source.fallback is not None for source in sources)
 
@@ -124,7 +192,7 @@ class Gatherer:
         """Leaves the sources that `other` shares to it."""
         self._opened = {name: each for name, each in self._opened.items() if not other.shares(each)}
 
-    def shares(self, opened: _Opened) -> bool:
+    def shares(self, opened: OpenedSource) -> bool:
         """Returns whether the source is one of these."""
         own = self._opened.get(opened.settings.name)
         return own is not None and own.source is not None and own.source is opened.source
@@ -234,75 +302,18 @@ class Gatherer:
     async def _enter(self, source: settings.SourceSettings, former: "Gatherer | None") -> None:
         # Each source is kept as soon as it is open: aclose() closes it even if a slower one is cancelled.
         shared = None if former is None else await self._shared(source, former)
-        self._opened[source.name] = shared or await self._open(source)
+        self._opened[source.name] = shared or await open_source(
+            source, self._contexts, self._observer, period=self._period, implicit=source not in self._settings
+        )
 
-    async def _shared(self, source: settings.SourceSettings, former: "Gatherer") -> _Opened | None:
+    async def _shared(self, source: settings.SourceSettings, former: "Gatherer") -> OpenedSource | None:
         """Returns the open source of `former` if it serves these settings. The sync period limits all calls."""
         opened, implicit = former._opened.get(source.name), source not in self._settings
         if opened is None or former._period != self._period or opened.offer.implicit != implicit:
             return None
-        if not await _serves(opened, source):
+        if not await serves(opened, source):
             return None
         return replace(opened, offer=replace(opened.offer, settings=source))
-
-    async def _open(self, source: settings.SourceSettings) -> _Opened:
-        offer = Offer(settings=source, implicit=source not in self._settings)
-        redactor = Redactor(source.settings)
-        try:
-            adapter = await plugins.load(source.adapter)
-        except AdapterError as error:
-            return _broken(offer, redactor, f'source "{source.name}": {error.message}', error.blame)
-        redactor.mark(source.settings, adapter.Settings)
-        calls = limits.of(source, self._period)
-        context = replace(redactor.guarded(self._contexts(source.name, source.adapter)), timeout=calls.timeout)
-        try:
-            offer = replace(offer, serves=adapter.serves, metrics=plugins.offered(source.name, adapter))
-            with redactor.active():
-                built = _built(source, adapter, context)
-            offered, parameters = plugins.offered(source.name, built), plugins.parameters(source.name, built)
-            schema = plugins.query_schema(source, adapter)
-            offer = replace(offer, metrics=offered, parameters=parameters, query_schema=schema)
-            kept = await asyncio.to_thread(stamps, plugins.kept_files(source.name, built))
-        except BaseException as error:  # also a cancellation: nobody else knows the session yet
-            await context.http.close()
-            if not isinstance(error, AdapterError):
-                raise
-            return _broken(offer, redactor, error.message, error.blame)
-        working = QueriedSource(
-            source.name,
-            built,
-            clock=context.clock,
-            log=context.log,
-            observer=self._observer,
-            limits=calls,
-            redact=redactor,
-            plain=offer.implicit,
-        )
-        try:
-            with redactor.active():
-                await plugins.prepare(source, built, context)
-        except BaseException as error:
-            await working.aclose()
-            await context.http.close()
-            if not isinstance(error, AdapterError):
-                raise
-            return replace(_broken(offer, redactor, error.message, error.blame), files=kept)
-        return _Opened(offer, working, context, files=kept)
-
-
-def _built(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:
-    """Builds the adapter; logs an error if that blocks the event loop."""
-    began = context.clock.monotonic()
-    built = plugins.instance(source, adapter, context)
-    seconds = context.clock.monotonic() - began
-    if seconds >= BLOCKING_SECONDS:
-        context.log.error("setting up the source blocked the event loop", source=source.name, seconds=round(seconds, 1))
-    return built
-
-
-def _broken(offer: Offer, redactor: Redactor, text: str, blame: str) -> _Opened:
-    message = redactor(text)
-    return _Opened(replace(offer, problem=message), error=AdapterError(message, blame))
 
 
 class Asked:

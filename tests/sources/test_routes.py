@@ -7,8 +7,8 @@ import pytest
 
 from hpad import settings, testing
 from hpad.adapter import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, AdapterError
+from hpad.sources.manager import RoutePlan
 from hpad.sources.offers import Offer
-from hpad.sources.routes import RoutePlan
 
 
 def offer(name: str, match: tuple[settings.Match, ...] = (), namespaces: tuple[str, ...] = (), **fields: Any) -> Offer:
