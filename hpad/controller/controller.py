@@ -19,7 +19,7 @@ from hpad.controller.workers import Worker, Workers
 from hpad.controller.workqueue import DelayingQueue, ShutDown
 from hpad.controller.write import TooEarly
 from hpad.election.owner import ALONE, Authority, Edited, NotLeading, Permit, decides_alike
-from hpad.kube.hpas import WatchedKinds
+from hpad.kube.cache import WatchedKinds
 from hpad.manifests.folder import Folder
 from hpad.sources import limits
 from hpad.telemetry import Telemetry

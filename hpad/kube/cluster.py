@@ -14,10 +14,9 @@ from hpad.api.pod import Pod, set_by_hpad
 from hpad.api.sample import AdapterError
 from hpad.engine.view import Competitor
 from hpad.kube import errors, events, hpas, owners, paths, pods, scale
-from hpad.kube.cache import Cache
+from hpad.kube.cache import Cache, HpaCache, WatchedKinds
 from hpad.kube.client import JSON_PATCH, MERGE_PATCH, Allowed, Client
 from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas, target_key
-from hpad.kube.hpas import HpaCache, WatchedKinds
 from hpad.kube.pods import PodCache
 from hpad.kube.watch import ReflectorOptions, WatchScope
 
@@ -219,7 +218,7 @@ class Cluster:
     ) -> HorizontalPodAutoscaler:
         """Writes the HPA's status alone in one attempt. Raises ApiError, and the exceptions of `allowed`."""
         cache = self.autoscalers if hpa.key.kind else self.hpas
-        written = await hpas.write_status(self.client, cache, hpa, status, allowed)
+        written = await cache.write_status(hpa, status, allowed)
         if cache.get(written.key) is not None:  # an HPA that was deleted during the write stays deleted
             cache.offer(written)
         return written.value

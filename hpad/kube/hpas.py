@@ -1,21 +1,17 @@
-"""HPAs and Autoscalers: their decoding, their caches, and the writes of their status.
+"""HPAs and Autoscalers on the wire: decodes them, and makes the body of a write of their status.
 
 Fields that hpad does not know must survive a write. Therefore the bytes of each HPA are kept, about 1 kB each, without
 managedFields (the server ignores them in a write of a subresource) and without the status fields that hpad writes.
 """
 
-import asyncio
-import functools
-import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
 
 from hpad.api import limits, validation
-from hpad.api.autoscaler import PREFIX, Autoscaler, AutoscalerStatus, as_hpa, without_texts
+from hpad.api.autoscaler import PREFIX, Autoscaler, AutoscalerStatus, as_hpa
 from hpad.api.hpa import (
     CrossVersionObjectReference,
     HorizontalPodAutoscaler,
@@ -28,16 +24,10 @@ from hpad.api.hpa import (
     enc_hook,
 )
 from hpad.api.kept import kept
-from hpad.api.metadata import AUTOSCALER_KEY, Key, ObjectMeta
-from hpad.api.wire import DECODED, UNDECODABLE, interned
-from hpad.kube import errors, managed_fields, paths
-from hpad.kube.cache import Cache, Callback
-from hpad.kube.client import Allowed, Client
-from hpad.kube.reflector import Kind
-from hpad.kube.watch import DecodedObject, Original, WatchScope
-
-ABSENT: Final = "this API server has no autoscaling/v2: hpad needs Kubernetes 1.23 or later"
-NOT_INSTALLED: Final = "the kind Autoscaler is not installed: kubectl apply -f config/crd/autoscalers.hpad.io.yaml"
+from hpad.api.metadata import ObjectMeta
+from hpad.api.wire import DECODED, interned
+from hpad.kube import managed_fields, paths
+from hpad.kube.watch import DecodedObject, Original
 
 
 class _NarrowSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -277,146 +267,3 @@ def _merged(one: bytes, other: bytes) -> bytes:
     if one == _NOTHING or other == _NOTHING:
         return other if one == _NOTHING else one
     return b"%b,%b" % (one[:-1], other[1:])
-
-
-class HpaCache(Cache[HorizontalPodAutoscaler]):
-    """All HPAs, or all Autoscalers, each with the bytes that a write of its status needs (`original`).
-
-    A version that differs only in its status keeps the stored spec object. Most versions are status writes, and a spec
-    with its compiled form is half of an HPA's memory: replacing it each time would fragment the heap.
-    `status_written` is called with the key of an HPA and the name of another client that has written its status.
-    """
-
-    def __init__(
-        self,
-        scope: WatchScope,
-        form: Form = HPA,
-        *,
-        optional: bool = False,
-        params: Mapping[str, str] | None = None,
-        bug: Callable[[], None] | None = None,
-        status_written: Callable[[Key, str], None] | None = None,
-    ) -> None:
-        autoscaler = AUTOSCALER_KEY if form is AUTOSCALER else ""
-        read, version = functools.partial(decode, form=form), operator.attrgetter("metadata.resource_version")
-        absent = ABSENT if form is HPA else NOT_INSTALLED
-        kind = Kind(form.resource, read, version, "" if optional else absent, autoscaler, optional)
-        super().__init__(scope, kind, params=params, bug=bug)
-        self.form = form
-        self._status_written = status_written
-        self._originals: dict[Key, Original] = {}
-
-    def put(self, decoded: DecodedObject[HorizontalPodAutoscaler], *, listed: bool = False) -> None:
-        stored, before = self.get(decoded.key), self._originals.get(decoded.key)
-        if stored is not None and stored.spec is not decoded.value.spec and _same_spec(stored, before, decoded):
-            decoded = msgspec.structs.replace(decoded, value=msgspec.structs.replace(decoded.value, spec=stored.spec))
-        super().put(decoded, listed=listed)
-
-    def original(self, key: Key) -> Original | None:
-        """Returns the data for a write of the stored HPA's status; None if the HPA is not stored."""
-        return self._originals.get(key)
-
-    def _index(
-        self, key: Key, old: HorizontalPodAutoscaler | None, new: DecodedObject[HorizontalPodAutoscaler] | None
-    ) -> None:
-        before = self._originals.get(key)
-        if new is None or new.original is None:
-            self._originals.pop(key, None)
-            return
-        self._originals[key] = new.original
-        if before is None or old is None or old.metadata.uid != new.value.metadata.uid or self._status_written is None:
-            return
-        # An entry with a later time is a new write; entries of earlier writes stay in managedFields.
-        for manager, time in new.original.status_writers.items():
-            if time > before.status_writers.get(manager, ""):
-                self._status_written(key, manager)
-
-
-def _same_spec(
-    stored: HorizontalPodAutoscaler, before: Original | None, new: DecodedObject[HorizontalPodAutoscaler]
-) -> bool:
-    """Returns whether both specs are equal in text: "1Ki" and "1024" are equal quantities, but shown as written."""
-    if before is not None and new.original is not None and before.spec == new.original.spec:
-        return True
-    return stored.spec == new.value.spec and encode(stored.spec) == encode(new.value.spec)
-
-
-class WatchedKinds:
-    """The HPAs and Autoscalers of these caches, by the kind in their keys."""
-
-    def __init__(self, caches: Mapping[str, HpaCache]) -> None:
-        self.synced = asyncio.Event()
-        self._caches = caches
-
-    def get(self, key: Key) -> HorizontalPodAutoscaler | None:
-        cache = self._caches.get(key.kind)
-        return None if cache is None else cache.get(key)
-
-    def values(self) -> Iterable[HorizontalPodAutoscaler]:
-        """Returns a live view of all objects: copy it before awaiting anything."""
-        return chain.from_iterable([cache.values() for cache in self._caches.values()])
-
-    def keys(self) -> Collection[Key]:
-        return list(chain.from_iterable([cache.keys() for cache in self._caches.values()]))
-
-    def __contains__(self, key: Key) -> bool:
-        return self.get(key) is not None
-
-    def may_exist(self, key: Key) -> bool:
-        """Returns whether the object exists, or its kind cannot be listed yet: its state must not be dropped then."""
-        cache = self._caches.get(key.kind)
-        return cache is not None and (key in cache or not cache.synced.is_set())
-
-    def subscribe(self, callback: Callback[HorizontalPodAutoscaler]) -> None:
-        """Calls back on every change from now on."""
-        for cache in self._caches.values():
-            cache.subscribe(callback)
-
-    async def wait_synced(self) -> None:
-        """Waits until all objects are known, but for an optional kind that cannot be listed, and sets `synced`."""
-        for cache in self._caches.values():
-            await (cache.answered if cache.kind.optional else cache.synced).wait()
-        self.synced.set()
-
-    def __iter__(self) -> Iterator[HpaCache]:
-        return iter(self._caches.values())
-
-
-_MODIFIED: Final = (
-    'Operation cannot be fulfilled on {} "{}": the object has been modified;'
-    " please apply your changes to the latest version and try again"
-)
-
-
-async def write_status(
-    client: Client,
-    cache: HpaCache,
-    hpa: HorizontalPodAutoscaler,
-    status: HorizontalPodAutoscalerStatus,
-    allowed: Allowed | None = None,
-) -> DecodedObject[HorizontalPodAutoscaler]:
-    """Writes the status in one attempt, and nothing but the status; returns the object as written.
-
-    The write is a PUT of the whole object as received, like that of the built-in controller, so that the rights of its
-    role suffice. A JSON merge patch needs no copy of the object but costs the API server more CPU: 2.8 ms by PATCH,
-    2.4 ms by PUT, for an HPA of 1.9 kB on kube-apiserver 1.36 with etcd (tools/bench/kube.py). Raises ApiError, also
-    for a conflict.
-
-    No request is sent if `cache` shows that `hpa` was deleted or changed: the server would refuse it. `allowed` is
-    called before that as well, because an edited HPA is no conflict to its caller.
-    """
-    key, form = hpa.key, cache.form
-    stored, kept = cache.get(key), cache.original(key)
-    if stored is None or kept is None or stored.metadata.resource_version != hpa.metadata.resource_version:
-        if allowed is not None:
-            allowed()
-        if stored is None or kept is None:
-            raise errors.ApiError(404, "NotFound", f'{form.resource} "{key.name}" not found')
-        raise errors.ApiError(409, "Conflict", _MODIFIED.format(form.resource, key.name))
-    sent = encode(status)
-    content = body(kept, hpa.metadata.resource_version, sent, form)
-    answer = await client.request("PUT", form.resource.object(key, "status"), body=content, allowed=allowed)
-    try:
-        return written(answer, stored, kept, without_texts(status), sent, form)
-    except UNDECODABLE as error:
-        raise errors.ApiError(0, "BadAnswer", f"the answer is no {form.resource.kind}: {error}") from error

@@ -8,7 +8,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTED = re.compile(r"`((?:hpad|adapters)/[^`]+\.py)`")
-MOST = 34
+MOST = 33
 BESIDE = {
     *("hpad/api/", "hpad/telemetry/", "hpad/daemon/", "hpad/adapter", "hpad/clock.py", "hpad/kube/auth/"),
     *(
@@ -20,7 +20,7 @@ BESIDE = {
         "hpad/kube/paths.py",
         "hpad/kube/events.py",
     ),
-    *("hpad/kube/competitors.py", "hpad/kube/managed_fields.py", "hpad/kube/pods.py"),
+    *("hpad/kube/competitors.py", "hpad/kube/managed_fields.py", "hpad/kube/pods.py", "hpad/kube/hpas.py"),
     *(
         "hpad/engine/decision.py",
         "hpad/engine/explain.py",

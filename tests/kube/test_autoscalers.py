@@ -14,6 +14,7 @@ from hpad.api.autoscaler import with_texts
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, OwnQuery
 from hpad.api.metadata import Key
 from hpad.kube import hpas
+from hpad.kube.cache import HpaCache, WatchedKinds
 from hpad.kube.client import Client
 from hpad.kube.watch import WatchScope
 
@@ -101,10 +102,10 @@ async def test_a_kind_that_the_server_cannot_list_holds_up_no_hpas(
     script: Script, client: Client, running: Any
 ) -> None:
     """Its conversion fails, and it is a problem; a kind that is removed afterwards, without any objects, is none."""
-    cache = hpas.HpaCache(WatchScope(client, options=QUICK), hpas.AUTOSCALER, optional=True)
+    cache = HpaCache(WatchScope(client, options=QUICK), hpas.AUTOSCALER, optional=True)
     script.on("GET", LIST, says(failure(500, "InternalError", "conversion webhook failed"), 500))
     running(cache.run())
-    await asyncio.wait_for(hpas.WatchedKinds({"autoscaler": cache}).wait_synced(), 60)
+    await asyncio.wait_for(WatchedKinds({"autoscaler": cache}).wait_synced(), 60)
     assert cache.trouble == "autoscalers.hpad.io: conversion webhook failed"
     script.replace("GET", LIST, page())
     script.on("GET", f"{LIST}?watch", ABSENT)
@@ -115,7 +116,7 @@ async def test_a_kind_that_the_server_cannot_list_holds_up_no_hpas(
 
 
 async def test_a_kind_that_hpad_acts_on_alone_has_to_be_installed(script: Script, client: Client, running: Any) -> None:
-    cache = hpas.HpaCache(WatchScope(client, options=QUICK), hpas.AUTOSCALER)
+    cache = HpaCache(WatchScope(client, options=QUICK), hpas.AUTOSCALER)
     script.on("GET", LIST, ABSENT)
     running(cache.run())
     await until(lambda: cache.trouble is not None)
@@ -136,7 +137,7 @@ async def test_objects_too_deep_to_be_decoded_hide_no_others(script: Script, cli
         body = b'{"metadata":{"resourceVersion":"10"},"items":[%b]}' % items
         return web.Response(body=body, content_type="application/json")
 
-    cache = hpas.HpaCache(WatchScope(client, options=QUICK), hpas.AUTOSCALER)
+    cache = HpaCache(WatchScope(client, options=QUICK), hpas.AUTOSCALER)
     changed = deep.replace(b"nested-900", b"nested-1").replace(b'"7"', b'"11"')
     script.on("GET", LIST, lists)
     script.on("GET", f"{LIST}?watch", streams(b'{"type":"MODIFIED","object":%b}\n' % changed, then="hang"))
@@ -150,7 +151,7 @@ async def test_objects_too_deep_to_be_decoded_hide_no_others(script: Script, cli
 async def test_a_kind_that_is_refused_while_objects_are_known_is_a_problem(
     script: Script, client: Client, running: Any
 ) -> None:
-    cache = hpas.HpaCache(WatchScope(client, options=QUICK), hpas.AUTOSCALER, optional=True)
+    cache = HpaCache(WatchScope(client, options=QUICK), hpas.AUTOSCALER, optional=True)
     script.on("GET", LIST, page(json.loads(raw(autoscaler("web", "web")))))
     script.on("GET", f"{LIST}?watch", says(failure(403, "Forbidden", "no rights"), 403))
     running(cache.run())

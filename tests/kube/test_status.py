@@ -9,8 +9,8 @@ from support.scripted_server import says
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, from_builtins
 from hpad.api.wire import UNDECODABLE
 from hpad.kube import hpas
+from hpad.kube.cache import HpaCache
 from hpad.kube.errors import ApiError
-from hpad.kube.hpas import HpaCache
 from hpad.kube.watch import WatchScope
 
 
@@ -48,7 +48,7 @@ class Holder:
         return decoded.value
 
     async def write(self, stored, new_status):
-        return (await hpas.write_status(self.client, self.cache, stored, new_status)).value
+        return (await self.cache.write_status(stored, new_status)).value
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ async def test_the_answer_to_a_write_brings_version_and_status_and_keeps_the_res
     before, answer = recorded("hpa/get_before_status")["body"], recorded("hpa/status_put_200")["body"]
     stored = holder.take(before)
     script.on("PUT", path_of(before), says(answer))
-    done = await hpas.write_status(holder.client, holder.cache, stored, HorizontalPodAutoscalerStatus())
+    done = await holder.cache.write_status(stored, HorizontalPodAutoscalerStatus())
     assert done.version == answer["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
     assert done.value == hpas.hpa(raw(answer)).value
     assert done.value.spec is stored.spec, "decoded again"
@@ -179,7 +179,7 @@ async def test_what_a_webhook_changes_in_a_write_is_sent_with_the_next_one(scrip
     answer["metadata"][where] = {"by": "webhook"}
     stored = holder.take(before)
     script.on("PUT", path_of(before), says(answer))
-    done = await hpas.write_status(holder.client, holder.cache, stored, HorizontalPodAutoscalerStatus())
+    done = await holder.cache.write_status(stored, HorizontalPodAutoscalerStatus())
     assert done.value == hpas.hpa(raw(answer)).value
     holder.cache.offer(done)
     await holder.write(done.value, HorizontalPodAutoscalerStatus())

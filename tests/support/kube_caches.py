@@ -5,10 +5,11 @@ import asyncio
 from support.scripted_server import says
 
 from hpad.kube import hpas, paths
+from hpad.kube.cache import ABSENT
 from hpad.kube.reflector import Kind
 
 HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
-HPA = Kind(paths.HPAS, hpas.hpa, lambda hpa: hpa.metadata.resource_version, absent=hpas.ABSENT)
+HPA = Kind(paths.HPAS, hpas.hpa, lambda hpa: hpa.metadata.resource_version, absent=ABSENT)
 
 
 def hpa(name, version, **spec):

@@ -23,9 +23,9 @@ from hpad.clock import SystemClock
 from hpad.daemon import process
 from hpad.kube import hpas, paths, pods, watch
 from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.cache import HpaCache
 from hpad.kube.client import Client
 from hpad.kube.exchange import HttpRequest
-from hpad.kube.hpas import HpaCache
 from hpad.kube.pods import PodCache
 from hpad.kube.session import Session
 from hpad.kube.watch import WatchScope
@@ -105,9 +105,7 @@ async def put(client: Client) -> float:
     (held,) = cache.values()
     began = time.process_time()
     for number in range(WRITES):
-        written = await hpas.write_status(
-            client, cache, held, HorizontalPodAutoscalerStatus(desired_replicas=number % 9)
-        )
+        written = await cache.write_status(held, HorizontalPodAutoscalerStatus(desired_replicas=number % 9))
         cache.offer(written)
         held = written.value
     return (time.process_time() - began) / WRITES * 1e6
