@@ -1,18 +1,15 @@
-"""Lists of the API server: the metrics APIs of Kubernetes (metrics.k8s.io and others), and an index of objects."""
+"""What adapters that read lists share: a bound on their size, pages, and an index of objects by label."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
-from hpad.adapter import AdapterError, ApiReader, Context, Selector, fetch_failed, positive_duration, shown
-from hpad.adapter_http import UNDECODABLE, count_elements
+from hpad.adapter import AdapterError, Selector, positive_duration
+from hpad.adapter_http import count_elements
 from hpad_adapters.selection import EQUALITY
 
 T = TypeVar("T")
-_CONCURRENCY = 16
 _MOST_ELEMENTS = 2_000_000
 """Values, lists and objects of one list; the metrics of a pod have some twenty."""
 
@@ -30,16 +27,6 @@ def sized(body: bytes) -> bytes:
     return body
 
 
-def segment(text: str) -> str:
-    """Returns a name as a segment of a path; raises AdapterError for one that would name another path.
-
-    Kubernetes refuses the same (apimachinery, pkg/api/validation/path: IsValidPathSegmentName).
-    """
-    if text in (".", "..") or "/" in text or "%" in text:
-        raise AdapterError(f"{shown(text)} cannot be part of a path: it is . or .., or contains / or %", "spec")
-    return quote(text, safe="")
-
-
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """request_timeout: of one request, such as "5s"."""
 
@@ -51,36 +38,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def timeout_seconds(self) -> float:
         """Returns the timeout in seconds; raises ValueError."""
         return positive_duration("request_timeout", self.request_timeout).total_seconds()
-
-
-class ListReader:
-    """Reads one of the APIs ("resource", "custom" or "external"), which its errors name."""
-
-    def __init__(self, api: str, settings: Settings, context: Context) -> None:
-        self._api = api
-        self._timeout = context.within(settings.timeout_seconds())
-        self._server: ApiReader | None = context.api
-        self._semaphore = asyncio.Semaphore(_CONCURRENCY)
-
-    async def read(self, path: str, params: Mapping[str, str], decoder: msgspec.json.Decoder[T]) -> T:
-        """Returns the decoded body; empty parameters are left out.
-
-        Raises AdapterError with the text of Kubernetes and the message of the API server.
-        """
-        if self._server is None:
-            raise fetch_failed(self._api, "hpad runs without an API server; answer this metric from another source")
-        parameters = {name: value for name, value in params.items() if value}
-        try:
-            async with self._semaphore, asyncio.timeout(self._timeout):
-                body = await self._server.get(path, parameters)
-            return decoder.decode(sized(body))
-        except AdapterError as error:
-            message = fetch_failed(self._api, error.message).message
-            raise AdapterError(message, error.blame, lasting=error.lasting) from None
-        except TimeoutError:
-            raise fetch_failed(self._api, f"no answer within {self._timeout:g}s") from None
-        except UNDECODABLE as error:
-            raise fetch_failed(self._api, f"the answer is not a list of metrics: {error}") from None
 
 
 class LabelIndex(Generic[T]):

@@ -5,8 +5,8 @@ external.metrics.k8s.io/v1beta1 and metrics.k8s.io, v1beta1 and v1 (KEP-5207).
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -19,6 +19,7 @@ from hpad.adapter import (
     RESOURCE,
     AdapterError,
     Answer,
+    ApiReader,
     Context,
     CrossVersionObjectReference,
     ExternalMetricValueList,
@@ -35,9 +36,13 @@ from hpad.adapter import (
     object_sample,
     or_error,
     pod_sample,
+    shown,
 )
+from hpad.adapter_http import UNDECODABLE
 from hpad_adapters import lists
 
+T = TypeVar("T")
+_CONCURRENCY = 16
 _API = "custom"
 _GROUP = "custom.metrics.k8s.io"
 _VERSIONS = (f"{_GROUP}/v1beta2", f"{_GROUP}/v1beta1")
@@ -82,6 +87,46 @@ _RESOURCES = msgspec.json.Decoder(_Resources)
 _VALUES = msgspec.json.Decoder(MetricValueList)
 
 
+def _segment(text: str) -> str:
+    """Returns a name as a segment of a path; raises AdapterError for one that would name another path.
+
+    Kubernetes refuses the same (apimachinery, pkg/api/validation/path: IsValidPathSegmentName).
+    """
+    if text in (".", "..") or "/" in text or "%" in text:
+        raise AdapterError(f"{shown(text)} cannot be part of a path: it is . or .., or contains / or %", "spec")
+    return quote(text, safe="")
+
+
+class _ListReader:
+    """Reads one of the APIs ("resource", "custom" or "external"), which its errors name."""
+
+    def __init__(self, api: str, settings: lists.Settings, context: Context) -> None:
+        self._api = api
+        self._timeout = context.within(settings.timeout_seconds())
+        self._server: ApiReader | None = context.api
+        self._semaphore = asyncio.Semaphore(_CONCURRENCY)
+
+    async def read(self, path: str, params: Mapping[str, str], decoder: msgspec.json.Decoder[T]) -> T:
+        """Returns the decoded body; empty parameters are left out.
+
+        Raises AdapterError with the text of Kubernetes and the message of the API server.
+        """
+        if self._server is None:
+            raise fetch_failed(self._api, "hpad runs without an API server; answer this metric from another source")
+        parameters = {name: value for name, value in params.items() if value}
+        try:
+            async with self._semaphore, asyncio.timeout(self._timeout):
+                body = await self._server.get(path, parameters)
+            return decoder.decode(lists.sized(body))
+        except AdapterError as error:
+            message = fetch_failed(self._api, error.message).message
+            raise AdapterError(message, error.blame, lasting=error.lasting) from None
+        except TimeoutError:
+            raise fetch_failed(self._api, f"no answer within {self._timeout:g}s") from None
+        except UNDECODABLE as error:
+            raise fetch_failed(self._api, f"the answer is not a list of metrics: {error}") from None
+
+
 class CustomMetrics:
     """Pods and Object metrics of the API custom.metrics.k8s.io, which prometheus-adapter and others serve.
 
@@ -93,7 +138,7 @@ class CustomMetrics:
     Settings: ClassVar[type[lists.Settings]] = lists.Settings
 
     def __init__(self, configured: lists.Settings, context: Context) -> None:
-        self._reader = lists.ListReader(_API, configured, context)
+        self._reader = _ListReader(_API, configured, context)
         self._version: str | None = None
         self._plurals: dict[tuple[str, str], str] = {}
         self._discovering = asyncio.Lock()
@@ -110,12 +155,12 @@ class CustomMetrics:
         """Does nothing: hpad closes its client of the API server."""
 
     async def _one(self, query: Query, version: str) -> Sample:
-        namespace, metric = lists.segment(query.namespace), lists.segment(query.name)
+        namespace, metric = _segment(query.namespace), _segment(query.name)
         root = f"/apis/{version}/namespaces/{namespace}"
         selector = {"metricLabelSelector": "" if query.selector is None else str(query.selector)}
         if query.object is not None:
             # The API has a form of its own for a Namespace, which can only be that of the HPA.
-            name = lists.segment(query.object.name)
+            name = _segment(query.object.name)
             what = "metrics" if _is_namespace(query.object) else f"{await self._resource(query.object)}/{name}"
             return object_sample((await self._reader.read(f"{root}/{what}/{metric}", selector, _VALUES)).items or ())
         pods = {"labelSelector": "" if query.pods is None else str(query.pods), **selector}
@@ -195,7 +240,7 @@ class ExternalMetrics:
     Settings: ClassVar[type[lists.Settings]] = lists.Settings
 
     def __init__(self, configured: lists.Settings, context: Context) -> None:
-        self._reader = lists.ListReader("external", configured, context)
+        self._reader = _ListReader("external", configured, context)
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns the values of all series that the metric's selector matches."""
@@ -205,7 +250,7 @@ class ExternalMetrics:
         """Does nothing: hpad closes its client of the API server."""
 
     async def _one(self, query: Query) -> ExternalSample:
-        namespace, name = lists.segment(query.namespace), lists.segment(query.name)
+        namespace, name = _segment(query.namespace), _segment(query.name)
         path = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{namespace}/{name}"
         selector = "" if query.selector is None else str(query.selector)
         return external_sample((await self._reader.read(path, {"labelSelector": selector}, _SERIES)).items or ())
@@ -223,7 +268,7 @@ class MetricsServer:
     Settings: ClassVar[type[lists.Settings]] = lists.Settings
 
     def __init__(self, configured: lists.Settings, context: Context) -> None:
-        self._reader = lists.ListReader("resource", configured, context)
+        self._reader = _ListReader("resource", configured, context)
         self._version = f"{_RESOURCE_GROUP}/v1beta1"
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
