@@ -14,10 +14,11 @@ from hpad.daemon import assembly, process
 from hpad.daemon.assembly import Components
 from hpad.daemon.lifecycle import Component, Lifecycle
 from hpad.election import owner
-from hpad.kube import access, watch
+from hpad.kube import access
 from hpad.kube.auth import credentials
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.auth.kubeconfig import load_cluster_config
+from hpad.kube.reflector import ReflectorOptions
 from hpad.serve.api import Shown
 from hpad.serve.api_types import Status
 from hpad.serve.authentication import Reviewer
@@ -134,7 +135,7 @@ class App:
         *,
         clock: Clock | None = None,
         cluster_config: ClusterConfig | None = None,
-        reflector_options: watch.ReflectorOptions | None = None,
+        reflector_options: ReflectorOptions | None = None,
     ) -> None:
         self.settings = settings
         self.clock: Clock = clock or SystemClock()

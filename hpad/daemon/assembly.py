@@ -19,8 +19,9 @@ from hpad.controller.takeover import Takeover
 from hpad.election import lease
 from hpad.election.owner import ALONE, Authority, Coordinator, require
 from hpad.engine import annotations
-from hpad.kube import client, cluster, watch
+from hpad.kube import client, cluster
 from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.reflector import ReflectorOptions
 from hpad.manifests import folder
 from hpad.notify.notices import Notices
 from hpad.records import recent, writer
@@ -74,12 +75,12 @@ def build(
     cluster_config: ClusterConfig,
     clock: Clock,
     telemetry: Telemetry,
-    reflector_options: watch.ReflectorOptions | None = None,
+    reflector_options: ReflectorOptions | None = None,
 ) -> Components:
     """Builds the components. `reflector_options` are the timeouts and backoffs of lists and watches."""
     given = _Given(settings, cluster_config, clock, telemetry, lease.identity() if settings.election.enabled else "")
     api = _api(given)
-    watched = _cluster(given, api, reflector_options or watch.ReflectorOptions())
+    watched = _cluster(given, api, reflector_options or ReflectorOptions())
     files = _folder(given, watched)
     hpas: HpaSource = watched.kinds if files is None else files
     metrics = replacement.Sources(gatherer(settings, watched, clock, telemetry), clock)
@@ -195,7 +196,7 @@ def _api(given: _Given) -> client.Client:
     )
 
 
-def _cluster(given: _Given, api: client.Client, options: watch.ReflectorOptions) -> cluster.Cluster:
+def _cluster(given: _Given, api: client.Client, options: ReflectorOptions) -> cluster.Cluster:
     settings = given.settings
     watching = cluster.Watching(
         namespaces=settings.namespaces,

@@ -22,8 +22,8 @@ from hpad.api.metadata import AUTOSCALER_KEY, Key
 from hpad.api.wire import UNDECODABLE
 from hpad.kube import errors, hpas
 from hpad.kube.client import Allowed
-from hpad.kube.reflector import Kind, Reflector, later
-from hpad.kube.watch import DecodedObject, Original, WatchScope
+from hpad.kube.reflector import Kind, Reflector, WatchScope, later
+from hpad.kube.watch import DecodedObject, Original
 
 T = TypeVar("T")
 Callback = Callable[[Key, T | None, T | None], None]

@@ -18,7 +18,7 @@ from hpad.kube.cache import Cache, HpaCache, WatchedKinds
 from hpad.kube.client import JSON_PATCH, MERGE_PATCH, Allowed, Client
 from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas, target_key
 from hpad.kube.pods import PodCache
-from hpad.kube.watch import ReflectorOptions, WatchScope
+from hpad.kube.reflector import ReflectorOptions, WatchScope
 
 
 class ApiReads:

@@ -16,9 +16,8 @@ from hpad.clock import Clock
 from hpad.engine.view import HPA, SCALE, STATUS, UNNAMED, Competitor
 from hpad.kube import managed_fields, paths, watch
 from hpad.kube.cache import Cache
-from hpad.kube.reflector import Kind
+from hpad.kube.reflector import Kind, WatchScope
 from hpad.kube.scale import WatchedTarget
-from hpad.kube.watch import WatchScope
 
 RECENT: Final = 300.0
 """Seconds for which a write of another client is reported; two controllers that compete write far more often."""

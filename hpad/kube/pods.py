@@ -13,8 +13,8 @@ from hpad.api.pod import COST_SET, DELETION_COST, DeletionCost, Pod, cost_annota
 from hpad.api.selector import Operator, Selector
 from hpad.kube import paths
 from hpad.kube.cache import Cache
-from hpad.kube.reflector import Kind
-from hpad.kube.watch import DecodedObject, WatchScope
+from hpad.kube.reflector import Kind, WatchScope
+from hpad.kube.watch import DecodedObject
 
 
 def pod(raw: bytes | msgspec.Raw) -> DecodedObject[Pod]:

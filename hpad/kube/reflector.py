@@ -5,10 +5,10 @@ A list is read as a stream if the server supports that (KEP-3157, streaming list
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -16,7 +16,7 @@ import structlog
 from hpad.api import wire
 from hpad.api.metadata import Key
 from hpad.kube import errors, paths, watch
-from hpad.kube.watch import WatchScope
+from hpad.kube.client import Client
 from hpad.telemetry.episode import Episodes
 
 T = TypeVar("T")
@@ -26,6 +26,58 @@ _STORED = frozenset({watch.ADDED, watch.MODIFIED})
 _MOST_REFUSALS = 3  # refused watches in a row until a list is read
 _MOST_ABSENCES = 2  # attempts without an answer in a row until a list is read
 _UNREADABLE = 1024  # unreadable objects that are logged separately
+
+
+@dataclass(frozen=True)
+class ReflectorOptions:
+    """Timeouts, page size and backoff of a reflector; times in seconds.
+
+    The server ends a watch after a random time between `shortest_watch` and `longest_watch`, so that many watches do
+    not end together. A watch counts as dead once it is `grace` overdue, or after `longest_silence` without a byte: API
+    servers send a bookmark about once a minute, so two are missing. Failed attempts are repeated after
+    `initial_backoff`, doubled each time up to `max_backoff`, and jittered by half.
+    """
+
+    page_size: int = 500
+    list_timeout: float = 60.0
+    shortest_watch: float = 300.0
+    longest_watch: float = 600.0
+    grace: float = 30.0
+    longest_silence: float = 150.0
+    initial_backoff: float = 0.8
+    max_backoff: float = 30.0
+
+
+class WatchScope(NamedTuple):
+    """The client, namespaces (none: all) and options that all caches of a cluster share."""
+
+    client: Client
+    namespaces: Sequence[str] = ()
+    options: ReflectorOptions = ReflectorOptions()
+
+
+class Backoff:
+    """Delays in seconds that double from `initial` to `longest`, each jittered by half, until `reset`.
+
+    The first `immediate` delays are 0.
+    """
+
+    def __init__(self, initial: float, longest: float, *, immediate: int = 0) -> None:
+        self._initial = initial
+        self._longest = longest
+        self._immediate = immediate
+        self._tries = -immediate
+
+    def reset(self) -> None:
+        self._tries = -self._immediate
+
+    def next(self) -> float:
+        """Returns the next delay in seconds."""
+        tries, self._tries = self._tries, self._tries + 1
+        if tries < 0:
+            return 0.0
+        doubled = self._initial * 2.0 ** min(tries, 32)  # bounded: 2.0 ** 1024 raises OverflowError
+        return min(self._longest, doubled) * random.uniform(0.5, 1.0)
 
 
 @dataclass(frozen=True)
@@ -99,8 +151,8 @@ class Reflector(Generic[T]):
         self._listed_at = 0.0
         self._server_streams = True
         self._refusals = self._absences = 0
-        self._backoff = watch.Backoff(options.initial_backoff, options.max_backoff)
-        self._relist_backoff = watch.Backoff(options.initial_backoff, options.max_backoff, immediate=1)
+        self._backoff = Backoff(options.initial_backoff, options.max_backoff)
+        self._relist_backoff = Backoff(options.initial_backoff, options.max_backoff, immediate=1)
         self._log = structlog.get_logger("hpad.kube", resource=str(kind.resource), namespace=namespace)
         self._unreadable = Episodes(
             self._log, self._clock, "object cannot be read", "object can be read again", most=_UNREADABLE

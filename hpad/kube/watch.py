@@ -4,11 +4,9 @@ Only the fields that are read are decoded, directly from bytes: HPAs in `hpas`, 
 `scale`.
 """
 
-import random
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -30,58 +28,6 @@ ADDED: Final = "ADDED"
 MODIFIED: Final = "MODIFIED"
 DELETED: Final = "DELETED"
 BOOKMARK: Final = "BOOKMARK"
-
-
-@dataclass(frozen=True)
-class ReflectorOptions:
-    """Timeouts, page size and backoff of a reflector; times in seconds.
-
-    The server ends a watch after a random time between `shortest_watch` and `longest_watch`, so that many watches do
-    not end together. A watch counts as dead once it is `grace` overdue, or after `longest_silence` without a byte: API
-    servers send a bookmark about once a minute, so two are missing. Failed attempts are repeated after
-    `initial_backoff`, doubled each time up to `max_backoff`, and jittered by half.
-    """
-
-    page_size: int = 500
-    list_timeout: float = 60.0
-    shortest_watch: float = 300.0
-    longest_watch: float = 600.0
-    grace: float = 30.0
-    longest_silence: float = 150.0
-    initial_backoff: float = 0.8
-    max_backoff: float = 30.0
-
-
-class WatchScope(NamedTuple):
-    """The client, namespaces (none: all) and options that all caches of a cluster share."""
-
-    client: Client
-    namespaces: Sequence[str] = ()
-    options: ReflectorOptions = ReflectorOptions()
-
-
-class Backoff:
-    """Delays in seconds that double from `initial` to `longest`, each jittered by half, until `reset`.
-
-    The first `immediate` delays are 0.
-    """
-
-    def __init__(self, initial: float, longest: float, *, immediate: int = 0) -> None:
-        self._initial = initial
-        self._longest = longest
-        self._immediate = immediate
-        self._tries = -immediate
-
-    def reset(self) -> None:
-        self._tries = -self._immediate
-
-    def next(self) -> float:
-        """Returns the next delay in seconds."""
-        tries, self._tries = self._tries, self._tries + 1
-        if tries < 0:
-            return 0.0
-        doubled = self._initial * 2.0 ** min(tries, 32)  # bounded: 2.0 ** 1024 raises OverflowError
-        return min(self._longest, doubled) * random.uniform(0.5, 1.0)
 
 
 class ObjectVersion(msgspec.Struct, frozen=True, gc=False, rename="camel"):

@@ -20,8 +20,8 @@ from hpad.controller import controller, sparing
 from hpad.daemon import app
 from hpad.election import lease
 from hpad.engine.view import Tunables
-from hpad.kube import watch
 from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.reflector import ReflectorOptions
 from hpad.lab.cluster import Cluster, resources
 from hpad.lab.cluster.store import Change
 from hpad.sources import limits
@@ -63,7 +63,7 @@ class World:
         ready: bool = True,
         clock: Clock | None = None,
         cluster_config: ClusterConfig | None = None,
-        reflector_options: watch.ReflectorOptions | None = None,
+        reflector_options: ReflectorOptions | None = None,
         **changes: Any,
     ) -> app.App:
         """Starts hpad, once the pods of each loaded workload exist; `changes` are fields of its Settings."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
-from hpad.kube import watch
+from hpad.kube.reflector import ReflectorOptions
 
-QUICK = watch.ReflectorOptions(
+QUICK = ReflectorOptions(
     list_timeout=2,
     shortest_watch=4,
     longest_watch=6,

@@ -8,10 +8,10 @@ from support.autoscalers import autoscaler
 
 from hpad import settings
 from hpad.api.metadata import Key
-from hpad.kube import watch
+from hpad.kube.reflector import ReflectorOptions
 from hpad.lab.autoscaler import definition
 
-QUICK = watch.ReflectorOptions(initial_backoff=0.05, max_backoff=0.2)
+QUICK = ReflectorOptions(initial_backoff=0.05, max_backoff=0.2)
 
 
 def status(world: Any, name: str) -> Json:

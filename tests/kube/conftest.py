@@ -14,7 +14,7 @@ from support.scripted_server import QUICK, Script, SkippingClock, serving
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.cache import Cache
 from hpad.kube.client import Client
-from hpad.kube.watch import WatchScope
+from hpad.kube.reflector import WatchScope
 
 
 @pytest.fixture

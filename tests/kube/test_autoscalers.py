@@ -16,7 +16,7 @@ from hpad.api.metadata import Key
 from hpad.kube import hpas
 from hpad.kube.cache import HpaCache, WatchedKinds
 from hpad.kube.client import Client
-from hpad.kube.watch import WatchScope
+from hpad.kube.reflector import WatchScope
 
 
 def nested(levels: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from hpad.api.metadata import Key
 from hpad.kube import hpas, watch
 from hpad.kube.cache import Cache
 from hpad.kube.pods import Index, PodCache
-from hpad.kube.watch import WatchScope
+from hpad.kube.reflector import ReflectorOptions, WatchScope
 
 
 async def test_changes_are_applied_and_passed_to_subscribers(script, cache, running):
@@ -197,7 +197,7 @@ async def test_an_unreadable_object_does_not_affect_the_others(script, cache, ru
 
 
 async def test_a_silent_watch_counts_as_dead(script, client, running):
-    reflector_options = watch.ReflectorOptions(shortest_watch=0.05, longest_watch=0.05, grace=0.1, initial_backoff=0.01)
+    reflector_options = ReflectorOptions(shortest_watch=0.05, longest_watch=0.05, grace=0.1, initial_backoff=0.01)
     cache = Cache(WatchScope(client, options=reflector_options), HPA)
     script.on("GET", HPAS, page(hpa("a", 1)))
     script.on("GET", HPAS + "?watch", hangs)

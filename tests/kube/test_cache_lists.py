@@ -13,7 +13,7 @@ from hpad.api.metadata import Key
 from hpad.kube import hpas, scale
 from hpad.kube.cache import Cache
 from hpad.kube.pods import PodCache
-from hpad.kube.watch import WatchScope
+from hpad.kube.reflector import WatchScope
 
 DEPLOYMENT = scale.WATCHED[0]
 

@@ -15,8 +15,8 @@ from hpad.kube.client import Client
 from hpad.kube.cluster import Cluster, Watching
 from hpad.kube.errors import ApiError
 from hpad.kube.owners import PodOwners
+from hpad.kube.reflector import WatchScope
 from hpad.kube.scale import WATCHED
-from hpad.kube.watch import WatchScope
 
 EMPTY = ("/api/v1/pods", "/api/v1/replicationcontrollers", "/apis/autoscaling/v2/horizontalpodautoscalers")
 WIDGET = CrossVersionObjectReference("Widget", "web", "example.com/v1")

@@ -10,7 +10,8 @@ from hpad.clock import SystemClock
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
 from hpad.kube.pods import Index, PodCache
-from hpad.kube.watch import DecodedObject, ReflectorOptions, WatchScope
+from hpad.kube.reflector import ReflectorOptions, WatchScope
+from hpad.kube.watch import DecodedObject
 
 _LABELS = st.dictionaries(st.sampled_from(["app", "tier", "x"]), st.sampled_from(["a", "b", ""]), max_size=3)
 _PODS = st.lists(

@@ -19,7 +19,7 @@ from support.scripted_server import (
 
 from hpad.kube import reflector
 from hpad.kube.cache import Cache
-from hpad.kube.watch import WatchScope
+from hpad.kube.reflector import WatchScope
 
 STREAM, WATCH = HPAS + "?stream", HPAS + "?watch"
 EXPIRED = says(failure(410, "Expired", "too old resource version"), 410)

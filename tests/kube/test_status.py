@@ -11,7 +11,7 @@ from hpad.api.wire import UNDECODABLE
 from hpad.kube import hpas
 from hpad.kube.cache import HpaCache
 from hpad.kube.errors import ApiError
-from hpad.kube.watch import WatchScope
+from hpad.kube.reflector import WatchScope
 
 
 def raw(body):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from hpad.kube import watch
 from hpad.kube.errors import ApiError
+from hpad.kube.reflector import Backoff
 
 _LINE = st.binary(min_size=1, max_size=30).filter(lambda text: b"\n" not in text and text.strip())
 
@@ -71,7 +72,7 @@ def test_a_line_that_is_no_change_is_an_error(line):
 
 
 def test_delays_double_up_to_a_limit_until_a_reset():
-    backoff = watch.Backoff(1.0, 10.0)
+    backoff = Backoff(1.0, 10.0)
     waits = [backoff.next() for _ in range(8)]
     for wait, most in zip(waits, [1, 2, 4, 8, 10, 10, 10, 10], strict=True):
         assert most / 2 <= wait <= most

@@ -9,13 +9,13 @@ from support.scripted_server import until
 
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
-from hpad.kube import watch
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
 from hpad.kube.cluster import Cluster, Watching
+from hpad.kube.reflector import ReflectorOptions
 from hpad.lab import cluster as lab
 
-QUICK = watch.ReflectorOptions(
+QUICK = ReflectorOptions(
     page_size=3, list_timeout=2, shortest_watch=30, longest_watch=30, grace=5, initial_backoff=0.02, max_backoff=0.2
 )
 LISTS = r"^/(api|apis)/[^?]*(\?limit|$|\?continue)"
@@ -103,7 +103,7 @@ async def test_caches_follow_a_server_that_lost_its_storage(follow):
 
 
 async def test_a_stalled_watch_increases_the_staleness_and_is_replaced(embedded, follow):
-    reflector_options = watch.ReflectorOptions(
+    reflector_options = ReflectorOptions(
         shortest_watch=1, longest_watch=1, grace=0.5, initial_backoff=0.02, max_backoff=0.2
     )
     cluster = await follow(embedded.url, reflector_options)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from hpad.kube import watch
 from hpad.kube.errors import ApiError
+from hpad.kube.reflector import ReflectorOptions
 from hpad.lab.cluster.listener import Listener
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
-QUICK = watch.ReflectorOptions(shortest_watch=5, longest_watch=5, grace=1, initial_backoff=0.5, max_backoff=8)
+QUICK = ReflectorOptions(shortest_watch=5, longest_watch=5, grace=1, initial_backoff=0.5, max_backoff=8)
 
 
 class SkippingClock:

@@ -27,8 +27,8 @@ from hpad.kube.cache import HpaCache
 from hpad.kube.client import Client
 from hpad.kube.exchange import HttpRequest
 from hpad.kube.pods import PodCache
+from hpad.kube.reflector import WatchScope
 from hpad.kube.session import Session
-from hpad.kube.watch import WatchScope
 from hpad.lab.cluster import Cluster
 
 SHORT = "--short" in sys.argv[1:]

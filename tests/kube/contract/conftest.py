@@ -12,11 +12,11 @@ import pytest
 from support import apiserver, widgets
 
 from hpad.clock import SystemClock
-from hpad.kube import watch
 from hpad.kube.auth.kubeconfig import load_cluster_config
 from hpad.kube.client import Client
 from hpad.kube.cluster import Cluster, Watching
 from hpad.kube.errors import ApiError
+from hpad.kube.reflector import ReflectorOptions
 from hpad.lab import cluster as lab
 
 Json = dict[str, Any]
@@ -43,7 +43,7 @@ class Api:
 
     def cluster(self, **options: Any) -> Cluster:
         """Returns the caches of the namespace; `options` are those of Cluster."""
-        timing = watch.ReflectorOptions(page_size=7, initial_backoff=0.1, max_backoff=1.0)
+        timing = ReflectorOptions(page_size=7, initial_backoff=0.1, max_backoff=1.0)
         defaults = {"namespaces": (self.namespace,), "options": timing}
         return Cluster(self.client, Watching(**{**defaults, **options}))
 

@@ -21,12 +21,13 @@ from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
 from hpad.kube.cluster import Cluster, Watching
 from hpad.kube.errors import ApiError
+from hpad.kube.reflector import ReflectorOptions
 from hpad.lab import cluster as lab
 
 CONFIG_MAPS = "/api/v1/{ns}/configmaps"
 FLAGS = ("--watch-cache=false", "--feature-gates=WatchList=false")
 """With these flags answers come from etcd, not from a watch cache, and lists in pages."""
-QUICK = watch.ReflectorOptions(page_size=7, initial_backoff=0.05, max_backoff=0.2)
+QUICK = ReflectorOptions(page_size=7, initial_backoff=0.05, max_backoff=0.2)
 
 
 class Forgetful(NamedTuple):
