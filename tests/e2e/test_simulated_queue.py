@@ -1,7 +1,7 @@
 """The simulated queue beside a real one: the demo's workers of a RabbitMQ queue, and the model with the same input.
 
 80 messages are published at once; each worker is a process that takes one message at a time. Both runs have the
-same HPA, period and settings. The test prints both curves (`pytest -s`); docs/simulate.md gives the difference.
+same HPA, period and settings. The test prints both curves (`pytest -s`); docs/measurements.md gives the difference.
 """
 
 import asyncio
