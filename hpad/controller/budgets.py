@@ -170,10 +170,10 @@ class Budgets:
             known.seen = decision.desired
 
     @contextmanager
-    def granted(self, key: Key, count: int | None) -> Iterator[Grant]:
-        """Grants a count that is about to be written (None: nothing is), and notes what became of it."""
+    def granted(self, key: Key, count: int) -> Iterator[Grant]:
+        """Grants a count that is about to be written, and notes what became of it."""
         known, grant = self._sharers.get(key), Grant()
-        if known is None or count is None:
+        if known is None:
             yield grant
             return
         earlier = self._granted(known)

@@ -147,10 +147,6 @@ class Reconciler:
         self._writes = Writes(self._observer, cluster, store, self._sparing, clock)
         self._keepers = keepers
 
-    @property
-    def _options(self) -> Options:
-        return self._observer.options
-
     def retune(self, options: Options) -> None:
         """Changes the options from the next reconcile on."""
         self._observer.options = options
@@ -205,11 +201,11 @@ class Reconciler:
 
     def share(self, hpa: HorizontalPodAutoscaler) -> None:
         """Notes which budget the HPA shares, if any."""
-        self.budgets.register(hpa, self._options.own)
+        self.budgets.register(hpa, self._observer.options.own)
 
     def sync_period(self, hpa: HorizontalPodAutoscaler) -> float | None:
         """Returns the HPA's own sync period in seconds; None where that of the controller applies."""
-        return self._options.own.sync_period(hpa)
+        return self._observer.options.own.sync_period(hpa)
 
     async def loaded(self, key: Key) -> None:
         """Waits until the stored state of the HPA has been read."""
@@ -227,7 +223,7 @@ class Reconciler:
         # An edit closes a turn, and another begins at once: an HPA whose edits come faster than a period would
         # otherwise never be scaled.
         while True:
-            view, options = driven.turn.view, self._options
+            view, options = driven.turn.view, self._observer.options
             steps = steps_of(view, held_back(view, dry_run=options.dry_run, yields=options.yields))
             try:
                 step = next(steps)
@@ -249,6 +245,8 @@ class Reconciler:
             return self.budgets.ask(step, driven.turn.view)
         if isinstance(step, AskWork):
             return await self._sparing.ask(step.queries, driven.turn, driven.worker)
+        if step.to is None:
+            return await self._writes.scale(step, driven.turn, driven.worker)
         with self.budgets.granted(driven.turn.permit.key, step.to) as grant:
             grant.outcome = await self._writes.scale(step, driven.turn, driven.worker)
         return grant.outcome
@@ -282,9 +280,9 @@ class Reconciler:
         driven.answers, driven.seconds = (), 0.0
         if not queries:
             return
-        self.announcements.make(turn.permit, self._options.own)
+        self.announcements.make(turn.permit, self._observer.options.own)
         began = self._clock.monotonic()
-        patience, period = turn.patience(self._options.patience), turn.record.period
+        patience, period = turn.patience(self._observer.options.patience), turn.record.period
         asked = self._metrics.ask(queries, deadline=patience, identity=driven.identity, period=period)
         if not asked.done:  # most answers are there: those to another HPA of the namespace
             async with driven.worker.released():

@@ -331,8 +331,10 @@ def invalidated(memory: Memory) -> Memory:
 
 def assessed(memory: Memory, now: Moment) -> Memory:
     """Returns a loaded memory with `complete` set if it is complete now; it stays set."""
-    valid = memory.validity is not None and memory.at is not None and memory.validity.is_complete(memory.at, now)
-    return msgspec.structs.replace(memory, complete=True) if valid and memory.loaded else memory
+    if not memory.loaded or memory.validity is None or memory.at is None:
+        return memory
+    is_complete = memory.validity.is_complete(memory.at, now)
+    return msgspec.structs.replace(memory, complete=True) if is_complete else memory
 
 
 def closed(memory: Memory, now: Moment) -> Memory:

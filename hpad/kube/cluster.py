@@ -8,7 +8,13 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from hpad.api import duration
-from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
+from hpad.api.hpa import (
+    AUTOSCALER,
+    CrossVersionObjectReference,
+    HorizontalPodAutoscaler,
+    HorizontalPodAutoscalerStatus,
+    Scale,
+)
 from hpad.api.metadata import AUTOSCALER_KEY, Key
 from hpad.api.pod import Pod, set_by_hpad
 from hpad.api.sample import AdapterError
@@ -217,7 +223,7 @@ class Cluster:
         self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus, allowed: Allowed | None = None
     ) -> HorizontalPodAutoscaler:
         """Writes the HPA's status alone in one attempt. Raises ApiError, and the exceptions of `allowed`."""
-        cache = self.autoscalers if hpa.key.kind else self.hpas
+        cache = self.autoscalers if hpa.kind == AUTOSCALER else self.hpas
         written = await cache.write_status(hpa, status, allowed)
         if cache.get(written.key) is not None:  # an HPA that was deleted during the write stays deleted
             cache.offer(written)

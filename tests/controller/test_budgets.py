@@ -344,10 +344,10 @@ async def test_another_budget_takes_effect_at_once() -> None:
     async with running(world):
         await asyncio.sleep(61)
         smaller = msgspec.structs.replace(GPU, replicas=10)
-        world.reconciler.retune(msgspec.structs.replace(world.reconciler._options, budgets=(smaller,)))
+        world.reconciler.retune(msgspec.structs.replace(world.reconciler._observer.options, budgets=(smaller,)))
         await asyncio.sleep(31)
         assert world.cluster.scales == {"a": 5, "b": 5}
-        world.reconciler.retune(msgspec.structs.replace(world.reconciler._options, budgets=()))
+        world.reconciler.retune(msgspec.structs.replace(world.reconciler._observer.options, budgets=()))
         world.wants(a=20, b=2)
         await asyncio.sleep(16)
         found = world.condition("a", WITHIN_BUDGET)

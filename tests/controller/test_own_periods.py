@@ -94,7 +94,7 @@ async def test_a_period_from_the_configuration_takes_effect_with_the_reload():
     bench.controller.start()
     await asyncio.sleep(100)
     reader = annotations.AnnotationReader(None, lambda _: {SYNC_PERIOD: "3s"})
-    bench.reconciler.retune(msgspec.structs.replace(bench.reconciler._options, own=reader))
+    bench.reconciler.retune(msgspec.structs.replace(bench.reconciler._observer.options, own=reader))
     bench.controller.retune(period=15.0, workers=8)
     await asyncio.sleep(100)
     assert regular(intervals(bench, "web", since=118), 3)

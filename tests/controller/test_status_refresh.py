@@ -123,7 +123,7 @@ async def set_the_scale(bench: Bench) -> None:
 
 
 async def reload(bench: Bench) -> None:
-    options = bench.reconciler._options
+    options = bench.reconciler._observer.options
     bench.reconciler.retune(msgspec.structs.replace(options, status_refresh=timedelta(0)))
 
 
