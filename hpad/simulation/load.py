@@ -67,7 +67,18 @@ def poisson(chance: random.Random, mean: float) -> int:
     return count
 
 
-_RATE: Final = _Parameter(number)
+_MOST: Final = 1e12
+"""Units of work per second: times their size and the time, what a float holds to a thousandth."""
+
+
+def _rate(text: str) -> float:
+    value = number(text)
+    if value > _MOST:
+        raise ValueError(f"{shown(text)} is more than {_MOST:g}")
+    return value
+
+
+_RATE: Final = _Parameter(_rate)
 _SHAPES: Final[dict[str, tuple[dict[str, _Parameter], Callable[..., Load]]]] = {
     "constant": ({"rate": _RATE}, _constant),
     "step": (
@@ -160,7 +171,9 @@ def _series(path: Path) -> LoadSeries:
     known = [(at - found.times[0], each) for at, each in zip(found.times, values, strict=True) if each is not None]
     if not known:
         raise ValueError(f"{path}: there is no load: all of its cells are empty")
-    lowest = min(value for _, value in known)
+    lowest, highest = min(value for _, value in known), max(value for _, value in known)
     if lowest < 0:
         raise ValueError(f"{path}: there is a load of {lowest:g}; 0 or more are needed")
+    if highest > _MOST:
+        raise ValueError(f"{path}: there is a load of {highest:g}, which is more than {_MOST:g}")
     return LoadSeries(known, found.times[-1] - found.times[0])

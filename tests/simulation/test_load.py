@@ -79,6 +79,7 @@ def test_a_gap_at_the_begin_or_the_end_of_a_file_is_a_part_of_its_time(tmp_path:
         ("constant", "there is no shape 'constant'; there are constant:rate=40"),
         ("constant:-1", "--load 'constant:-1': rate: '-1' is not a number of 0 or more"),
         ("constant:nan", "rate: 'nan' is not a number of 0 or more"),
+        ("constant:1e308", "rate: '1e308' is more than 1e+12"),
         ("step:from=1,to=2", "--load 'step:from=1,to=2': at is missing"),
         ("step:from=1,to=2,at=10", "at: '10' is not a duration: write a number with its unit"),
         ("step:from=1,to=2,at=1m,at=2m", "at is given twice"),
@@ -102,6 +103,7 @@ def test_mistakes(text: str, error: str) -> None:
         ("time,load\n0,1\n", "has 1 lines of values"),
         ("0,1,2\n15,2,2\n", "line 1: 3 columns; time, load are needed"),
         ("time,load\n0,1\n15,-2\n", "there is a load of -2; 0 or more are needed"),
+        ("time,load\n0,1\n15,1e308\n", "there is a load of 1e+308, which is more than 1e+12"),
         ("time,load\n0,\n15,\n", "there is no load: all of its cells are empty"),
     ],
 )
