@@ -104,7 +104,7 @@ def _metric(metric: MetricTrace, *, all_pods: bool, hint: str) -> Iterator[Line]
 
 def _stages(stages: Sequence[trace.StageTrace]) -> Iterator[Line]:
     """Yields a row per stage, with the count after it; a stage that changed the count is marked."""
-    digits = max(len(str(stage.replicas)) for stage in stages if stage.replicas is not None)
+    digits = max((len(str(stage.replicas)) for stage in stages if stage.replicas is not None), default=1)
     before: int | None = None
     for stage in stages:
         changed = stage.replicas is not None and before is not None and stage.replicas != before

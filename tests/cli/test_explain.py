@@ -85,6 +85,15 @@ def test_a_trace_of_another_version_of_hpad(run: Run, held: Workload, capsys: Ca
     )
 
 
+def test_a_trace_without_counts(run: Run, held: Workload, capsys: Capture) -> None:
+    """As any server may answer it."""
+    found = detail(held.trace)
+    for stages in ([], [stage | {"replicas": None} for stage in found["trace"]["stages"]]):
+        found["trace"]["stages"] = stages
+        assert run(Answers({HPA: found}), "web") == 0
+        assert "Replicas:" in capsys.readouterr().out.splitlines()
+
+
 def test_the_last_decision_and_what_comes_next(run: Run, held: Workload, capsys: Capture) -> None:
     assert run(Answers({HPA: detail(held.trace)}), "web") == 0
     printed = capsys.readouterr().out.splitlines()
