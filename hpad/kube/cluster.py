@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
@@ -219,15 +219,12 @@ class Cluster:
         path = paths.PODS.object(Key(pod.namespace, pod.name))
         await self.client.request("PATCH", path, body=body, content_type=content_type, allowed=allowed)
 
-    async def write_status(
+    def write_status(
         self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus, allowed: Allowed | None = None
-    ) -> HorizontalPodAutoscaler:
+    ) -> Awaitable[HorizontalPodAutoscaler]:
         """Writes the HPA's status alone in one attempt. Raises ApiError, and the exceptions of `allowed`."""
         cache = self.autoscalers if hpa.kind == AUTOSCALER else self.hpas
-        written = await cache.write_status(hpa, status, allowed)
-        if cache.get(written.key) is not None:  # an HPA that was deleted during the write stays deleted
-            cache.offer(written)
-        return written.value
+        return cache.write_status(hpa, status, allowed)
 
     def hpa_changed(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
         """Forgets a deleted HPA, or the former target of an edited one. The callback for changes of HPAs."""

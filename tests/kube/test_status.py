@@ -48,7 +48,7 @@ class Holder:
         return decoded.value
 
     async def write(self, stored, new_status):
-        return (await self.cache.write_status(stored, new_status)).value
+        return await self.cache.write_status(stored, new_status)
 
 
 @pytest.fixture
@@ -166,11 +166,13 @@ async def test_the_answer_to_a_write_brings_version_and_status_and_keeps_the_res
     before, answer = recorded("hpa/get_before_status")["body"], recorded("hpa/status_put_200")["body"]
     stored = holder.take(before)
     script.on("PUT", path_of(before), says(answer))
-    done = await holder.cache.write_status(stored, HorizontalPodAutoscalerStatus())
-    assert done.version == answer["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
-    assert done.value == hpas.hpa(raw(answer)).value
-    assert done.value.spec is stored.spec, "decoded again"
-    assert done.original is holder.cache.original(stored.key)
+    kept = holder.cache.original(stored.key)
+    done = await holder.write(stored, HorizontalPodAutoscalerStatus())
+    assert done.metadata.resource_version == answer["metadata"]["resourceVersion"]
+    assert done.metadata.resource_version != before["metadata"]["resourceVersion"]
+    assert done == hpas.hpa(raw(answer)).value == holder.cache.get(stored.key)
+    assert done.spec is stored.spec, "decoded again"
+    assert holder.cache.original(stored.key) is kept
 
 
 @pytest.mark.parametrize("where", ["labels", "annotations"])
@@ -179,10 +181,9 @@ async def test_what_a_webhook_changes_in_a_write_is_sent_with_the_next_one(scrip
     answer["metadata"][where] = {"by": "webhook"}
     stored = holder.take(before)
     script.on("PUT", path_of(before), says(answer))
-    done = await holder.cache.write_status(stored, HorizontalPodAutoscalerStatus())
-    assert done.value == hpas.hpa(raw(answer)).value
-    holder.cache.offer(done)
-    await holder.write(done.value, HorizontalPodAutoscalerStatus())
+    done = await holder.write(stored, HorizontalPodAutoscalerStatus())
+    assert done == hpas.hpa(raw(answer)).value
+    await holder.write(done, HorizontalPodAutoscalerStatus())
     assert json.loads(script.bodies[-1])["metadata"][where] == {"by": "webhook"}
     assert json.loads(script.bodies[-1])["metadata"]["resourceVersion"] == answer["metadata"]["resourceVersion"]
 
