@@ -165,8 +165,8 @@ def _time(text: str) -> float:
             moment = datetime.fromisoformat(text)
         except ValueError:
             raise ValueError(f"time: {shown(text)} is neither seconds nor one such as 2026-01-31T08:00:00Z") from None
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if not 0 <= value < 2**38:
+        value = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if not 0 <= value < 2**37:  # before the year 6326, so that times after it are dates as well
         raise ValueError(f"time: {shown(text)} is not a time since 1970")
     return value
 

@@ -63,6 +63,9 @@ def test_a_file_has_columns_and_gaps(tmp_path: Path) -> None:
         ("time,cpu\n0,1\n60,much\n", "line 3: cpu: 'much' is not a number; an empty cell is a gap"),
         ("time,cpu\n0,1\nnoon,2\n", "line 3: time: 'noon' is neither seconds nor"),
         ("time,cpu\n0,1\n-5,2\n", "line 3: time: '-5' is not a time since 1970"),
+        ("time,cpu\n0,1\n260000000000,2\n", "line 3: time: '260000000000' is not a time since 1970"),
+        ("time,cpu\n0001-01-01,1\n0001-01-02,2\n", "line 2: time: '0001-01-01' is not a time since 1970"),
+        ("time,cpu\n0,1\n9999-12-31T23:59:59Z,2\n", "line 3: time: '9999-12-31T23:59:59Z' is not a time since 1970"),
     ],
 )
 def test_mistakes_name_the_line_and_the_column(tmp_path: Path, text: str, error: str) -> None:
