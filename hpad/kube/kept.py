@@ -27,6 +27,10 @@ _REPEATED: Final = frozenset({"PUT", "DELETE"})
 """Methods of requests that may be sent again although the server may have received them."""
 
 
+class _Unheard(Failed):
+    """The connection ended before the answer began."""
+
+
 class KeptConnections:
     """Sends requests with a body to one server. A connection carries one at a time, and is used again.
 
@@ -53,27 +57,20 @@ class KeptConnections:
         self._closed = False
 
     async def send(self, request: HttpRequest, ends: float) -> HttpAnswer:
-        """Returns the answer, with any status. Raises Failed, and TimeoutError at `ends` of the loop's time.
+        """Returns the answer, with any status. Raises Failed, at the latest at `ends`, a time of the event loop.
 
-        Nothing of the request is sent after that. A PUT or DELETE is sent again, once, over a new connection, if a kept
-        one ends before the answer begins.
+        Nothing of the request is sent after that. A PUT or DELETE is sent again, once, over a new connection, if the
+        first one ends before the answer begins.
         """
         body = request.body or b""
         head = f"{request.method} {self._path}{request.target} HTTP/1.1\r\n{self._headers}{_lines(request.headers)}"
         message = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
-        async with asyncio.timeout_at(ends):
-            kept = self._kept()
-            if kept is not None:
-                try:
-                    return await self._exchanged(kept, message)
-                except Failed:
-                    if kept.heard or self._closed or request.method not in _REPEATED:
-                        raise
-            connection = await self._connected()
-            if asyncio.get_running_loop().time() >= ends:  # this process may have stood still
-                connection.abort()
-                raise TimeoutError
-            return await self._exchanged(connection, message)
+        try:
+            return await self._exchanged(self._kept() or await self._connected(ends), message, ends)
+        except _Unheard:
+            if self._closed or request.method not in _REPEATED:
+                raise
+        return await self._exchanged(await self._connected(ends), message, ends)
 
     def close(self) -> None:
         """Closes all connections; what is in progress fails."""
@@ -92,11 +89,11 @@ class KeptConnections:
             connection.abort()
         return None
 
-    async def _connected(self) -> "_Connection":
+    async def _connected(self, ends: float) -> "_Connection":
         """Opens a connection. Raises Failed."""
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(CONNECT_S):
+            async with asyncio.timeout_at(min(ends, loop.time() + CONNECT_S)):
                 addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
                 _, connection = await loop.create_connection(
                     lambda: _Connection(self._server, self._largest),
@@ -108,13 +105,13 @@ class KeptConnections:
             raise Failed(*errors.unreachable(self._server, error)) from error
         return connection
 
-    async def _exchanged(self, connection: "_Connection", message: bytes) -> HttpAnswer:
+    async def _exchanged(self, connection: "_Connection", message: bytes, ends: float) -> HttpAnswer:
         if self._closed:
             connection.abort()
             raise Failed(*errors.explained(self._server, aiohttp.ServerDisconnectedError()))
         self._busy.add(connection)
         try:
-            answer = await connection.exchange(message)
+            answer = await connection.exchange(message, ends)
         finally:
             self._busy.remove(connection)
         if connection.usable:
@@ -131,8 +128,6 @@ class _Connection(asyncio.Protocol):
         self.usable = False
         """Whether it can carry another request."""
         self.used_at = 0.0
-        self.heard = False
-        """Whether anything has arrived since the last request."""
         self._server = server
         self._largest = largest
         self._transport: asyncio.Transport
@@ -140,18 +135,24 @@ class _Connection(asyncio.Protocol):
         """For the answer, while there is none."""
         self._reading = _Reading()
 
-    async def exchange(self, message: bytes) -> HttpAnswer:
+    async def exchange(self, message: bytes, ends: float) -> HttpAnswer:
         """Sends a request and returns the answer. Raises Failed, and is closed after it, as after a cancellation."""
         loop = asyncio.get_running_loop()
-        self.usable = self.heard = False
+        self.usable = False
         self._reading.begin()
         self._waiter = loop.create_future()
+        timer = loop.call_at(ends, self._time_out)
         try:
-            self._transport.write(message)
+            if loop.time() >= ends:  # this process stood still while it connected
+                self._time_out()
+            else:
+                self._transport.write(message)
             answer = await self._waiter
         except BaseException:
             self.abort()
             raise
+        finally:
+            timer.cancel()
         self.used_at = loop.time()
         return answer
 
@@ -168,7 +169,6 @@ class _Connection(asyncio.Protocol):
         if self._waiter is None or self._waiter.done():
             self.abort()
             return
-        self.heard = True
         reading = self._reading
         reading.feed(data)
         if reading.answer is not None:
@@ -184,8 +184,15 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.usable = False
-        broken = aiohttp.ClientPayloadError() if self._reading.status else exc or aiohttp.ServerDisconnectedError()
-        self._fail(Failed(*errors.explained(self._server, broken), self._reading.status))
+        reading = self._reading
+        if reading.received:
+            broken = aiohttp.ClientPayloadError()
+            self._fail(Failed(*errors.explained(self._server, broken), reading.status))
+        else:
+            self._fail(_Unheard(*errors.explained(self._server, exc or aiohttp.ServerDisconnectedError())))
+
+    def _time_out(self) -> None:
+        self._fail(Failed(*errors.unreachable(self._server, TimeoutError())))
 
     def _fail(self, failure: Failed) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -217,8 +217,6 @@ class Session:
     async def _written(self, kept: KeptConnections, request: HttpRequest, seconds: float) -> HttpAnswer:
         try:
             return await kept.send(request, asyncio.get_running_loop().time() + seconds)
-        except TimeoutError as error:
-            raise Failed(*errors.unreachable(self._server, error)) from None
         except Failed as failure:
             if self._closed:
                 raise self._closed_failure() from failure
