@@ -70,6 +70,16 @@ def test_log_lines_of_kubectl_are_shown_without_their_head(kubectl) -> None:
         run.output("config")
 
 
+def test_log_lines_before_an_error_are_left_out(kubectl) -> None:
+    """As kubectl 1.32 writes them, where no server answers."""
+    line = 'E1123 08:02:02.702082    7673 memcache.go:265] "Unhandled Error" err="connection refused"'
+    refused = "The connection to the server localhost:8080 was refused - did you specify the right host or port?"
+    run = kubectl(f"echo '{line}' >&2; echo '{line}' >&2; echo '{refused}' >&2; exit 1")
+    with pytest.raises(Failure) as failed:
+        run.output("get")
+    assert str(failed.value) == f"kubectl get: {refused}"
+
+
 def test_an_error_without_a_text_is_said_to_have_none(kubectl) -> None:
     with pytest.raises(Failure, match=r"^kubectl config ends without an error message$"):
         kubectl("exit 3").output("config")

@@ -102,11 +102,15 @@ def _failure(name: str, errors: IO[bytes]) -> Failure:
 
 
 def _said(errors: IO[bytes]) -> str:
-    """Returns the end of the standard error as one line, without the prefixes of kubectl and of its log lines."""
+    """Returns the end of the standard error as one line, without the prefixes of kubectl and of its log lines.
+
+    kubectl repeats in its log, once per attempt, why a server does not answer, and then says so: what it says suffices.
+    """
     size = errors.seek(0, os.SEEK_END)
     errors.seek(max(0, size - _LONGEST_ERROR))
     lines = errors.read().decode("utf-8", "replace").split("\n")
-    text = harmless(" ".join(filter(None, (_LOG_PREFIX.sub("", line).strip() for line in lines))))
+    said = [line for line in map(str.strip, lines) if line and not _LOG_PREFIX.match(line)]
+    text = harmless(" ".join(said or filter(None, (_LOG_PREFIX.sub("", line).strip() for line in lines))))
     for prefix in _PREFIXES:
         text = text.removeprefix(prefix)
     return text
