@@ -236,7 +236,7 @@ def heading(request: MetricRequest, explanation: str | None) -> Iterator[str]:
     """Yields the lines that describe source, metric and query. `explanation`: the result of `explained`."""
     source, query = request.source, request.query
     yield f"source:     {source.name} (adapter {source.adapter})"
-    narrowed = "" if query.selector is None else f" with {query.selector}"
+    narrowed = f" with {query.selector}" if query.selector and query.selector.requirements else ""
     yield f'metric:     {query.type} "{query.name}"{narrowed} in namespace "{query.namespace}"'
     if explanation is not None:
         yield f"query:      {explanation}"

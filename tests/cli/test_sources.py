@@ -97,8 +97,9 @@ def test_without_a_running_hpad_one_line_is_printed(capsys):
     assert "no hpad answers on" in capsys.readouterr().err
 
 
-def test_a_metric_is_shown_as_an_hpa_would_see_it(numbers, capsys):
-    assert main(["sources", "test", "--config", numbers, "mine", "depth"]) == 0
+@pytest.mark.parametrize("selector", [[], ["--selector", ""]], ids=["none", "empty"])
+def test_a_metric_is_shown_as_an_hpa_would_see_it(numbers, capsys, selector):
+    assert main(["sources", "test", "--config", numbers, "mine", "depth", *selector]) == 0
     shown = capsys.readouterr().out
     assert 'External "depth" in namespace "default"' in shown
     assert "an HPA:     sees 7" in shown
