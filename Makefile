@@ -30,7 +30,8 @@ else
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@# The pip that comes with Python 3.11 takes twice as long. Python compiles what is imported, when it is imported.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --no-compile --editable '.$(NEEDS)'
+	@# setuptools warns of each editable installation, in ten lines.
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-compile --editable '.$(NEEDS)'
 endif
 	@touch $@
 
