@@ -6,19 +6,18 @@ of a reconcile. httptools parses the answers; reads, streams and proxies are aio
 
 import asyncio
 import re
-import socket
 import ssl
 from collections.abc import Mapping
 from typing import Final, cast
 from urllib.parse import urlsplit
 
-import aiohappyeyeballs
 import aiohttp
 import httptools
 from multidict import CIMultiDict
 
 from hpad.kube import errors
-from hpad.kube.exchange import CONNECT_S, KEEP_ALIVE_S, AnswerTooLarge, Failed, HttpAnswer, HttpRequest, abort
+from hpad.kube.connector import Connector
+from hpad.kube.exchange import KEEP_ALIVE_S, AnswerTooLarge, Failed, HttpAnswer, HttpRequest, abort
 
 _HEAD: Final = 64 * 2**10
 """Bytes that an answer may have before its body, and beside it: headers, sizes of chunks, 1xx answers."""
@@ -42,12 +41,8 @@ class KeptConnections:
         self, base: str, tls: ssl.SSLContext | None, tls_name: str | None, headers: Mapping[str, str], largest: int
     ) -> None:
         parts = urlsplit(base)
-        secured = parts.scheme == "https"
         self._server = base
-        self._host = parts.hostname or ""
-        self._port = parts.port or (443 if secured else 80)
-        self._tls = (tls or True) if secured else None
-        self._tls_name = (tls_name or self._host) if secured else None
+        self._connector = Connector(base, tls, tls_name)
         self._path = parts.path
         self._headers = _lines({"Host": parts.netloc, **headers})
         self._largest = largest
@@ -91,19 +86,7 @@ class KeptConnections:
 
     async def _connected(self, ends: float) -> "_Connection":
         """Opens a connection. Raises Failed."""
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout_at(min(ends, loop.time() + CONNECT_S)):
-                addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-                _, connection = await loop.create_connection(
-                    lambda: _Connection(self._server, self._largest),
-                    sock=await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=0.25),
-                    ssl=self._tls,
-                    server_hostname=self._tls_name,
-                )
-        except errors.FOREIGN as error:
-            raise Failed(*errors.unreachable(self._server, error)) from error
-        return connection
+        return await self._connector.connect(lambda: _Connection(self._server, self._largest), ends)
 
     async def _exchanged(self, connection: "_Connection", message: bytes, ends: float) -> HttpAnswer:
         if self._closed:

@@ -14,7 +14,7 @@ from support.relay import Relay
 from support.scripted_server import until
 
 from hpad.clock import SystemClock
-from hpad.kube import session
+from hpad.kube import connector, session
 from hpad.kube.auth.credentials import ClusterConfig, Credentials, Identity
 from hpad.kube.client import Client
 from hpad.kube.errors import ApiError
@@ -31,6 +31,11 @@ def trusting(*authorities):
     for each in authorities:
         each.configure_trust(context)
     return context
+
+
+def limits_connecting(monkeypatch, seconds):
+    for module in (session, connector):
+        monkeypatch.setattr(module, "CONNECT_S", seconds)
 
 
 def resolves(monkeypatch, *addresses):
@@ -69,11 +74,58 @@ async def test_the_next_address_is_used_if_one_refuses(monkeypatch, method):
             await client.aclose()
 
 
-async def test_a_burst_of_connections_resolves_the_name_once(monkeypatch):
+async def closes(reader, writer):
+    writer.close()
+
+
+async def says_nothing(reader, writer):
+    with contextlib.closing(writer):
+        await reader.read()
+
+
+@pytest.mark.parametrize("first", [closes, says_nothing])
+async def test_the_next_address_is_used_if_tls_fails_at_one(monkeypatch, authority, method, first):
+    limits_connecting(monkeypatch, 4.0)
+    async with RawServer(OK).serving(server_tls(authority)) as server:
+        broken = await asyncio.start_server(first, "127.0.0.1", 0)
+        resolves(monkeypatch, broken.sockets[0].getsockname(), ("127.0.0.1", server.port))
+        client = opened("https://api.internal:1", ssl=trusting(authority))
+        assert (await ask(client, method)).body == b"ok"
+        await client.aclose()
+        broken.close()
+
+
+async def test_the_lookup_of_a_name_may_take_longer_than_to_connect(monkeypatch):
+    """A system waits for 5 s for a name server that does not answer, before it asks the next one."""
+    async with RawServer(OK).serving() as server:
+        client = opened(server.url)
+        getaddrinfo = asyncio.get_running_loop().getaddrinfo
+
+        async def late(*arguments, **options):
+            await asyncio.sleep(0.01)
+            limits_connecting(monkeypatch, 30.0)
+            return await getaddrinfo(*arguments, **options)
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", late)
+        limits_connecting(monkeypatch, 0.0)
+        assert (await ask(client, "PUT")).body == b"ok"
+        await client.aclose()
+
+
+async def test_a_name_may_end_with_a_dot(monkeypatch, authority, method):
+    async with RawServer(OK).serving(server_tls(authority)) as server:
+        asked = resolves(monkeypatch, ("127.0.0.1", server.port))
+        client = opened("https://api.internal.", ssl=trusting(authority))
+        assert (await ask(client, method)).body == b"ok"
+        assert asked == ["api.internal."]
+        await client.aclose()
+
+
+async def test_a_burst_of_connections_resolves_the_name_once(monkeypatch, method):
     async with RawServer(OK).serving() as server:
         asked = resolves(monkeypatch, ("127.0.0.1", server.port))
         client = opened("http://api.internal:1")
-        await asyncio.gather(*(ask(client) for _ in range(20)))
+        await asyncio.gather(*(ask(client, method) for _ in range(20)))
         assert server.connections == 20
         assert asked == ["api.internal"]
         await client.aclose()
@@ -143,9 +195,9 @@ def test_a_peer_without_tls_is_an_error(run, method):
 
 
 @pytest.mark.parametrize("scheme", ["https", "http"])
-def test_a_peer_that_does_not_answer_is_a_timeout(run, monkeypatch, scheme):
+def test_a_peer_that_does_not_answer_is_a_timeout(run, monkeypatch, scheme, method):
     """With TLS the connection is not open yet: the limit for that is its own."""
-    monkeypatch.setattr(session, "CONNECT_S", 0.05)
+    limits_connecting(monkeypatch, 0.05)
 
     async def silent(peer):
         await peer.ended()
@@ -154,7 +206,7 @@ def test_a_peer_that_does_not_answer_is_a_timeout(run, monkeypatch, scheme):
         async with RawServer(silent).serving() as server:
             url = f"{scheme}://127.0.0.1:{server.port}"
             client = opened(url, ssl=trusting())
-            failure = await fails(client, timeout=30.0 if scheme == "https" else 0.05)
+            failure = await fails(client, method, timeout=30.0 if scheme == "https" else 0.05)
             assert (failure.reason, failure.message) == ("Timeout", f"{url} did not answer in time")
             await until(lambda: server.closed == server.connections)
             await client.aclose()

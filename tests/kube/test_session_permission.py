@@ -12,7 +12,7 @@ import pytest
 from support.raw_http import OK, RawServer, ask, fails, opened
 from support.scripted_server import until
 
-from hpad.kube import session
+from hpad.kube import connector, session
 from hpad.kube.exchange import Failed
 from hpad.kube.session import NotAllowed
 
@@ -89,7 +89,7 @@ def test_a_write_ends_with_its_permission(run, seconds):
 
 
 async def test_a_write_that_fails_before_its_permission_ends_is_not_said_to_end_with_it(monkeypatch):
-    monkeypatch.setattr(session, "CONNECT_S", 0.1)
+    monkeypatch.setattr(connector, "CONNECT_S", 0.1)
 
     async def says_nothing(reader, writer):
         with contextlib.closing(writer):
