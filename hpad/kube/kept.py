@@ -164,6 +164,9 @@ class _Connection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         self.usable = False
+        self._reading.end()
+        if self._reading.answer is not None and self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(self._reading.answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.usable = False
@@ -183,10 +186,7 @@ class _Connection(asyncio.Protocol):
 
 
 class _Reading:
-    """Reads the answers on one connection, one after the other. Answers of 1xx are passed over.
-
-    An answer without a length, which would end with the connection, is never complete: API servers send none.
-    """
+    """Reads the answers on one connection, one after the other. Answers of 1xx are passed over, and so are trailers."""
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
@@ -210,8 +210,13 @@ class _Reading:
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self.problem = str(error)
             self.ends_well = False
-        if not self.status and self.received > _HEAD:
+        if self.status < 200 and self.received > _HEAD:
             self.problem = "its headers are too large"
+
+    def end(self) -> None:
+        """Completes an answer without a length, which ends with the connection. Proxies of HTTP/1.0 send such."""
+        if "Content-Length" not in self._headers and "Transfer-Encoding" not in self._headers:
+            self.on_message_complete()
 
     def _clear(self) -> None:
         self._headers: CIMultiDict[str] = CIMultiDict()
@@ -221,10 +226,13 @@ class _Reading:
 
     def on_message_begin(self) -> None:
         self.ends_well = False
+        if self.answer is None:
+            self.status = 0
         self._clear()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.add(name.decode("latin-1"), value.decode("latin-1"))
+        if not self.status:
+            self._headers.add(name.decode("latin-1"), value.decode("latin-1"))
 
     def on_headers_complete(self) -> None:
         if self.answer is None:

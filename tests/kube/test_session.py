@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import ssl
 
 import pytest
 from support import free_ports
@@ -63,6 +64,7 @@ async def test_a_value_that_would_begin_another_header_is_not_sent():
     [
         (OK, 200, b"ok"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n1\r\n!\r\n0\r\n\r\n", 200, b"ok!"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nRetry-After: 7\r\n\r\n", 200, b"ok"),
         (b"HTTP/1.1 100 Continue\r\n\r\n" + OK, 200, b"ok"),
         (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b""),
         (b"HTTP/1.1 409 Conflict\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n", 409, b""),
@@ -85,15 +87,24 @@ def test_an_answer_is_read_whole(run, answer, status, body, method):
     run(main())
 
 
-def test_an_answer_without_a_length_ends_with_the_connection(run):
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+def test_an_answer_without_a_length_ends_with_the_connection(run, authority, method, secured):
+    """That of a proxy that speaks HTTP/1.0."""
+    theirs, ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(theirs)
+    authority.configure_trust(ours)
+
     async def until_closed(peer):
-        await peer.says(b"HTTP/1.1 200 OK\r\n\r\nto the end")
+        await peer.says(b"HTTP/1.0 502 Bad Gateway\r\n\r\nto the end")
         peer.closes()
 
     async def main():
-        async with RawServer(until_closed).serving() as server:
-            client = opened(server.url)
-            assert (await ask(client)).body == b"to the end"
+        async with RawServer(until_closed).serving(theirs if secured else None) as server:
+            url = f"http{'s' * secured}://127.0.0.1:{server.port}"
+            client = opened(url, ssl=ours if secured else None)
+            for connections in (1, 2):
+                answer = await ask(client, method)
+                assert (answer.status, answer.body, server.connections) == (502, b"to the end", connections)
             await client.aclose()
 
     run(main())
@@ -108,6 +119,7 @@ def test_an_answer_without_a_length_ends_with_the_connection(run):
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * 2**20,
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nX: " + b"x" * 2**19,
     ],
 )
 async def test_anything_but_http_is_an_error(garbage, method):
@@ -163,6 +175,13 @@ async def test_the_answer_to_a_write_may_be_that_large_and_its_headers():
         assert (await ask(client, "PUT")).body == b"x" * 10
         failure = await fails(client, "PUT")
         assert (type(failure), failure.status) == (AnswerTooLarge, 200)
+        await client.aclose()
+
+
+async def test_the_size_of_the_answers_before_that_to_a_write_has_a_bound():
+    async with RawServer(b"HTTP/1.1 100 Continue\r\n\r\n" * 4_000).serving() as server:
+        client = opened(server.url)
+        assert (await fails(client, "PUT")).message.endswith("cannot be read: its headers are too large")
         await client.aclose()
 
 
