@@ -21,13 +21,14 @@ _RESOLVED_S: Final = 10.0
 class Connector:
     """Opens connections to a server, as aiohttp does for the requests that it sends.
 
-    `server` is its URL, escaped; `tls_name` is the name in its certificate, if that is not its host.
+    `server` is its URL in messages, and `base` the same, escaped; `tls_name` is the name in its certificate, if that is
+    not its host.
     """
 
-    def __init__(self, server: str, tls: ssl.SSLContext | None, tls_name: str | None) -> None:
-        parts = urlsplit(server)
+    def __init__(self, server: str, base: str, tls: ssl.SSLContext | None, tls_name: str | None) -> None:
+        parts = urlsplit(base)
         secured = parts.scheme == "https"
-        self._server = server
+        self.server = server
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if secured else 80)
         self._options: dict[str, Any] = {}
@@ -43,7 +44,7 @@ class Connector:
             async with asyncio.timeout_at(ends):
                 return await self._connected(protocol)
         except errors.FOREIGN as error:
-            raise Failed(*errors.unreachable(self._server, error)) from error
+            raise Failed(*errors.unreachable(self.server, error)) from error
 
     async def _connected(self, protocol: Callable[[], P]) -> P:
         addresses = await self._resolved()

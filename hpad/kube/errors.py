@@ -206,7 +206,7 @@ def system_text(error: OSError) -> str:
     """Returns the system's text for a failed connection; asyncio's own text contains a tuple."""
     if error.errno and not isinstance(error, socket.gaierror):
         return os.strerror(error.errno)
-    return error.strerror or str(error)
+    return error.strerror or str(error) or reason(error)
 
 
 FOREIGN: Final = (aiohttp.ClientError, OSError, asyncio.IncompleteReadError, UnicodeError, RuntimeError)

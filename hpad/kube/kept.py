@@ -6,7 +6,6 @@ of a reconcile. httptools parses the answers; reads, streams and proxies are aio
 
 import asyncio
 import re
-import ssl
 from collections.abc import Mapping
 from typing import Final, cast
 from urllib.parse import urlsplit
@@ -33,16 +32,13 @@ class _Unheard(Failed):
 class KeptConnections:
     """Sends requests with a body to one server. A connection carries one at a time, and is used again.
 
-    `base` is the URL of the server, escaped; `tls_name` is the name in its certificate, if that is not its host;
-    `headers` are those of all requests; an answer may have `largest` bytes.
+    `base` is the URL of the server, escaped; `headers` are those of all requests; an answer may have `largest` bytes.
     """
 
-    def __init__(
-        self, base: str, tls: ssl.SSLContext | None, tls_name: str | None, headers: Mapping[str, str], largest: int
-    ) -> None:
+    def __init__(self, connector: Connector, base: str, headers: Mapping[str, str], largest: int) -> None:
         parts = urlsplit(base)
-        self._server = base
-        self._connector = Connector(base, tls, tls_name)
+        self._connector = connector
+        self._server = connector.server
         self._path = parts.path
         self._headers = _lines({"Host": parts.netloc, **headers})
         self._largest = largest

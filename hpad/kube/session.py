@@ -13,6 +13,7 @@ import yarl
 from hpad import adapter
 from hpad.kube import errors
 from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.connector import Connector
 from hpad.kube.exchange import CONNECT_S, KEEP_ALIVE_S, AnswerTooLarge, Failed, HttpAnswer, HttpRequest, abort
 from hpad.kube.kept import KeptConnections
 
@@ -26,7 +27,7 @@ _UNHEARD: Final = frozenset({errors.TIMEOUT, errors.DISCONNECTED})
 """Reasons of failures after which the server of a connection may be gone."""
 
 Allowed = Callable[[], float | None]
-"""Called where a write is handed over to aiohttp; NotAllowed prevents the write and reaches the caller.
+"""Called right before a write connects or is sent; NotAllowed prevents the write and reaches the caller.
 
 Returns for how many seconds the write may be in progress (None: without a limit of its own). Before, a request may have
 waited for the limiter, for its turn, or for a stopped process to continue.
@@ -307,7 +308,8 @@ class Session:
         )
         kept = None
         if config.proxy is None:
-            kept = KeptConnections(self._base, config.ssl, self._tls_name, headers, self._largest)
+            connector = Connector(self._server, self._base, config.ssl, self._tls_name)
+            kept = KeptConnections(connector, self._base, headers, self._largest)
         return _Connections(session, kept)
 
 

@@ -14,7 +14,7 @@ from support.relay import Relay
 from support.scripted_server import until
 
 from hpad.clock import SystemClock
-from hpad.kube import connector, session
+from hpad.kube import connector, errors, session
 from hpad.kube.auth.credentials import ClusterConfig, Credentials, Identity
 from hpad.kube.client import Client
 from hpad.kube.errors import ApiError
@@ -173,6 +173,19 @@ def test_certificates_are_checked(run, authority, method):
             assert server.requests == []
 
     run(main())
+
+
+async def test_a_failure_names_the_server_as_it_was_configured(method):
+    with free_ports.port() as port:
+        client = opened(f"http://LocalHost:{port}/k8s/cluster a")
+        failure = await fails(client, method)
+        assert failure.message == f"http://LocalHost:{port}/k8s/cluster a cannot be reached: Connection refused"
+        await client.aclose()
+
+
+def test_an_error_of_asyncio_without_a_text_is_described():
+    """One for a connection that ends in the TLS handshake."""
+    assert errors.unreachable("x", ConnectionResetError())[1] == "x cannot be reached: connection reset"
 
 
 def test_a_peer_without_tls_is_an_error(run, method):
