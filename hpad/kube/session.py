@@ -287,10 +287,9 @@ class Session:
     async def _left(self, connections: _Connections) -> None:
         """Ends a request or stream. Closes earlier connections over which nothing is in progress."""
         self._users[connections] -= 1
-        if len(self._users) > 1:
-            for each in [each for each, users in self._users.items() if not users and each is not self._current]:
-                del self._users[each]
-                await each.aclose()
+        while ended := [each for each, users in self._users.items() if not users and each is not self._current]:
+            del self._users[ended[0]]  # before the wait, in which other requests end
+            await ended[0].aclose()
 
     def _opened(self) -> _Connections:
         """`trust_env` is off: it would cost two thread switches per request."""

@@ -383,6 +383,38 @@ def test_closing_ends_requests_in_progress_and_waiting_ones(run, monkeypatch, me
     run(main())
 
 
+async def test_requests_may_end_while_older_connections_are_closed(monkeypatch):
+    go, closing, closed = [asyncio.Event() for _ in range(2)], [], asyncio.Event()
+    aclose = session._Connections.aclose
+
+    async def waits(peer):
+        await go[len(server.requests) - 2].wait()
+        await peer.says(OK)
+
+    async def slowly(connections):
+        closing.append(connections)
+        await closed.wait()
+        await aclose(connections)
+
+    monkeypatch.setattr(session._Connections, "aclose", slowly)
+    async with RawServer(OK, waits).serving() as server:
+        client = opened(server.url)
+        await ask(client)
+        tasks = []
+        for number in (2, 3):
+            client.renew()
+            tasks.append(asyncio.ensure_future(ask(client)))
+            await until(lambda: len(server.requests) == number)  # noqa: B023
+        go[0].set()
+        await until(lambda: closing)
+        go[1].set()
+        await until(lambda: tasks[1].done() or len(closing) == 2)
+        closed.set()
+        assert [(await task).body for task in tasks] == [b"ok", b"ok"]
+        await client.aclose()
+    assert len({*closing}) == len(closing) == 3
+
+
 def test_failed_connections_free_their_turn(run, method):
     async def main():
         with free_ports.port() as port:
