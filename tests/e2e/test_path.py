@@ -14,6 +14,7 @@ BESIDE = {
     *(
         "hpad/kube/session.py",
         "hpad/kube/kept.py",
+        "hpad/kube/connection.py",
         "hpad/kube/connector.py",
         "hpad/kube/exchange.py",
         "hpad/kube/client.py",
