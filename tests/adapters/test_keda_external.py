@@ -244,10 +244,11 @@ async def test_frames_without_end_are_refused(frame: bytes) -> None:
 
 
 class Waiting(Scaler):
-    """Never answers about a reference with "slow" in it. `met` has whether each request is such a one."""
+    """Never answers about a reference with `slow` in it. `met` has whether each request is such a one."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.slow = b"slow"
         self.met: asyncio.Queue[bool] = asyncio.Queue()
 
     def _handler(self, name: str) -> const.Handler:
@@ -255,8 +256,8 @@ class Waiting(Scaler):
 
         async def handle(stream: Any) -> None:
             request = await stream.recv_message()
-            self.met.put_nowait(b"slow" in request)
-            if b"slow" in request:
+            self.met.put_nowait(self.slow in request)
+            if self.slow in request:
                 await asyncio.Event().wait()
             await stream.send_message(self.answers[name])
 
@@ -300,6 +301,25 @@ async def test_many_metrics_without_an_answer_come_after_the_others() -> None:
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
+
+
+async def test_of_metrics_that_were_late_the_one_whose_turn_is_longest_ago_comes_first() -> None:
+    """Those that still hang would otherwise take all turns from one that has an answer again."""
+    scaler = Waiting()
+    cities = {"mended": "slow", **{f"late-{number}": "slow-still" for number in range(16)}}
+    metrics = {name: {"metadata": {"city": city}, "name": "a"} for name, city in cities.items()}
+    mended, *late = (testing.external(name) for name in metrics)
+    async with serving(scaler) as address, testing.context("weather") as context, asyncio.timeout(60):
+        options = {"address": address, "request_timeout": "90s", "metrics": metrics}
+        adapter = KedaExternal(msgspec.convert(options, KedaExternal.Settings), context)
+        for slow, queries in (b"slow", [mended, *late[:15]]), (b"slow", late[15:]), (b"slow-still", [*late, mended]):
+            scaler.slow = slow
+            call = asyncio.ensure_future(adapter.answer(queries))
+            met = [await scaler.met.get() for _ in queries[:16]]
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+    assert not all(met)
 
 
 async def test_metrics_that_were_late_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,8 @@ class KedaExternal:
                 # A retry would keep the other queries waiting, also of one that had no turn.
                 raise AdapterError(text, lasting=True, late=hash(query) in self._late) from None
 
-        in_turn = sorted(dict.fromkeys(queries), key=lambda query: hash(query) in self._late)
+        turns = {late: turn for turn, late in enumerate(self._late)}
+        in_turn = sorted(dict.fromkeys(queries), key=lambda query: turns.get(hash(query), -1))
         with contextlib.closing(self._calls(*self._at, tls, self._settings.server_name)) as calls:
             async with asyncio.TaskGroup() as group:
                 tasks = {query: group.create_task(or_error(one(calls, query))) for query in in_turn}
@@ -160,7 +161,10 @@ class KedaExternal:
         """Does nothing: a connection ends with its batch."""
 
     async def _tried(self, calls: Any, query: Query) -> Sample:
-        """Returns the sample; remembers a metric that has none in time: it comes last, and others need not wait."""
+        """Returns the sample; remembers a metric that has none in time: it comes last, and others need not wait.
+
+        Of those without one the last to have its turn comes last.
+        """
         self._late.pop(hash(query), None)
         try:
             return await self._sample(calls, query)
