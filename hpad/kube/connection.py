@@ -30,12 +30,14 @@ class KeptConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._waiter: asyncio.Future[HttpAnswer] | None = None
         """For the answer, while there is none."""
+        self._sent = False
+        """Whether the request has left: what arrives before is no answer to it."""
         self._reading = _AnswerReader()
 
     async def exchange(self, message: bytes, ends: float) -> HttpAnswer:
         """Sends a request and returns the answer. Raises Failed, and is closed after it, as after a cancellation."""
         loop = asyncio.get_running_loop()
-        self.usable = False
+        self.usable = self._sent = False
         self._reading.begin()
         self._waiter = loop.create_future()
         timer = loop.call_at(ends, self._time_out)
@@ -56,11 +58,12 @@ class KeptConnection(asyncio.Protocol):
 
     def _send(self, message: bytes, ends: float) -> None:
         """Called in the next round of the loop, so that the writes of a batch leave together: fewer wake-ups."""
-        if self._waiter is None or self._waiter.done():  # cancelled
+        if self._waiter is None or self._waiter.done():  # cancelled, or lost
             return
         if asyncio.get_running_loop().time() >= ends:  # this process stood still
             self._time_out()
         else:
+            self._sent = True
             self._transport.write(message)
 
     # Called by the transport.
@@ -69,7 +72,7 @@ class KeptConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # those of uvloop are of classes of their own
 
     def data_received(self, data: bytes) -> None:
-        if self._waiter is None or self._waiter.done():
+        if not self._sent or self._waiter is None or self._waiter.done():
             self.abort()
             return
         reading = self._reading

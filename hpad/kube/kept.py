@@ -1,7 +1,7 @@
 """Writes to an API server, over connections of HTTP/1.1 that are kept.
 
-Nearly every reconcile writes a status, and a request by aiohttp takes two to three times the CPU of one here: a fifth
-of a reconcile. httptools parses the answers; reads, streams and proxies are aiohttp's (`hpad/kube/session.py`).
+Nearly every reconcile writes a status. Here that takes a third to a half of the CPU that a request by aiohttp takes.
+httptools parses the answers; reads, streams and proxies are aiohttp's (`hpad/kube/session.py`).
 """
 
 import asyncio

@@ -118,9 +118,9 @@ async def test_a_reload_applies_the_period_to_the_store(cluster: Cluster) -> Non
 async def test_a_reload_applies_the_refresh_of_statuses(cluster: Cluster) -> None:
     async with app.App(small_settings(), cluster_config=ClusterConfig(server=cluster.url)) as daemon:
         await daemon.ready()
-        assert daemon.components.reconciler._options.status_refresh == timedelta(0)
+        assert daemon.components.reconciler._observer.options.status_refresh == timedelta(0)
         assert await daemon.reload(small_settings(status_refresh=timedelta(minutes=1))) == []
-        assert daemon.components.reconciler._options.status_refresh == timedelta(minutes=1)
+        assert daemon.components.reconciler._observer.options.status_refresh == timedelta(minutes=1)
 
 
 async def test_a_reload_returns_and_keeps_settings_that_need_a_restart(cluster: Cluster, tmp_path: Path) -> None:

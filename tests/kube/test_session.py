@@ -10,6 +10,7 @@ from support.raw_http import OK, Peer, RawServer, ask, fails, opened
 from support.scripted_server import until
 
 from hpad.kube import kept, session
+from hpad.kube.connection import KeptConnection, Unanswered
 from hpad.kube.exchange import AnswerTooLarge, Failed, HttpRequest
 from hpad.kube.session import AT_ONCE
 
@@ -183,6 +184,19 @@ async def test_the_size_of_the_answers_before_that_to_a_write_has_a_bound():
         client = opened(server.url)
         assert (await fails(client, "PUT")).message.endswith("cannot be read: its headers are too large")
         await client.aclose()
+
+
+async def test_what_arrives_before_a_write_has_left_is_no_answer_to_it():
+    async with RawServer(OK).serving() as server:
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(lambda: KeptConnection(server.url, 99), "127.0.0.1", server.port)
+        writing = asyncio.ensure_future(connection.exchange(b"PUT / HTTP/1.1\r\n\r\n", loop.time() + 30))
+        await asyncio.sleep(0)
+        connection.data_received(OK)
+        with pytest.raises(Unanswered):
+            await writing
+        await until(lambda: server.closed == 1)
+    assert server.requests == []
 
 
 async def test_two_answers_to_a_write_are_the_last_of_a_connection():
