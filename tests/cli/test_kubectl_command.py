@@ -80,6 +80,16 @@ def test_log_lines_before_an_error_are_left_out(kubectl) -> None:
     assert str(failed.value) == f"kubectl get: {refused}"
 
 
+def test_the_reason_that_kubectl_logs_of_a_lost_connection_is_kept(kubectl) -> None:
+    """As kubectl 1.32 writes it, where nothing listens on the port of the pod."""
+    log = 'E1123 08:02:02.702082    7673 portforward.go:424] "Unhandled Error" err="forwarding 8473: refused"'
+    run = kubectl(f"echo '{log}' >&2; echo 'error: lost connection to pod' >&2; exit 1")
+    with pytest.raises(Failure) as failed, run.forwarding("hpad", "a", 8473):
+        pass
+    text = '"Unhandled Error" err="forwarding 8473: refused" error: lost connection to pod'
+    assert str(failed.value) == f"kubectl port-forward: {text}"
+
+
 def test_an_error_without_a_text_is_said_to_have_none(kubectl) -> None:
     with pytest.raises(Failure, match=r"^kubectl config ends without an error message$"):
         kubectl("exit 3").output("config")

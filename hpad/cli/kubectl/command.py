@@ -18,6 +18,8 @@ from hpad.cli.output import Failure
 _LONGEST_ERROR: Final = 2000
 _LOG_PREFIX: Final = re.compile(r"^[IWEF]\d{4} \S+ +\d+ \S+\] ")
 """The head of a log line: severity and date, time, thread, file. Source: k8s.io/klog."""
+_REPEATED: Final = re.compile(r"^[IWEF]\d{4} \S+ +\d+ memcache\.go:")
+"""The log line of each attempt to reach a server; at the end kubectl says the same."""
 _PREFIXES: Final = ("error: ", "Error: ")
 _FORBIDDEN: Final = "Error from server (Forbidden): "
 _REFUSED: Final = "Error from server "
@@ -102,15 +104,12 @@ def _failure(name: str, errors: IO[bytes]) -> Failure:
 
 
 def _said(errors: IO[bytes]) -> str:
-    """Returns the end of the standard error as one line, without the prefixes of kubectl and of its log lines.
-
-    kubectl repeats in its log, once per attempt, why a server does not answer, and then says so: what it says suffices.
-    """
+    """Returns the end of the standard error as one line, without the prefixes of kubectl and of its log lines."""
     size = errors.seek(0, os.SEEK_END)
     errors.seek(max(0, size - _LONGEST_ERROR))
     lines = errors.read().decode("utf-8", "replace").split("\n")
-    said = [line for line in map(str.strip, lines) if line and not _LOG_PREFIX.match(line)]
-    text = harmless(" ".join(said or filter(None, (_LOG_PREFIX.sub("", line).strip() for line in lines))))
+    said = [line for line in lines if line.strip() and not _REPEATED.match(line)] or lines
+    text = harmless(" ".join(filter(None, (_LOG_PREFIX.sub("", line).strip() for line in said))))
     for prefix in _PREFIXES:
         text = text.removeprefix(prefix)
     return text
