@@ -78,25 +78,26 @@ def steps(scenario: Scenario) -> Iterator[tuple[Step, Reconcile]]:
             own, policies = step.controls, step.fallback_policies
         except RecordingError as error:
             raise RecordingError(f"{where}.{error}") from error
-        view = View(
-            hpa=hpa,
-            now=_moment(step, where),
-            tunables=tunables.of_hpa(own),
-            history=history,
-            scale=step.scale,
-            scale_error=step.scale_failure,
-            pods=step.selected(),
-            overlapping_hpas=step.overlapping_hpas(others),
-            fallback_policies=policies,
-            annotation_error=step.annotation_error,
-            annotation_reason=step.annotation_reason,
-            set_by_other=step.set_by_other,
-            zero_by=step.zero_by,
-            competitors=step.competitors,
-            values_held=step.values_held,
-            controls=own,
-            shadow=_modelled(step.shadow),
-        )
+        with _in_range(where):
+            view = View(
+                hpa=hpa,
+                now=_moment(step, where),
+                tunables=tunables.of_hpa(own),
+                history=history,
+                scale=step.scale,
+                scale_error=step.scale_failure,
+                pods=step.selected(),
+                overlapping_hpas=step.overlapping_hpas(others),
+                fallback_policies=policies,
+                annotation_error=step.annotation_error,
+                annotation_reason=step.annotation_reason,
+                set_by_other=step.set_by_other,
+                zero_by=step.zero_by,
+                competitors=step.competitors,
+                values_held=step.values_held,
+                controls=own,
+                shadow=_modelled(step.shadow),
+            )
         done = msgspec.structs.replace(reconcile(view, step, step.answer, where), timing=step.timing)
         history = done.settlement.history
         if done.settlement.status_changed:
@@ -230,17 +231,25 @@ def reconcile(view: View, step: Step, answer: Answers, where: str) -> Reconcile:
     """
     # Whether an HPA is paused follows from its controls, which may be other ones than those recorded.
     held = None if step.withheld is None or step.withheld.reason == PAUSED else step.withheld
+    with _in_range(where):
+        try:
+            return turn.run(
+                view,
+                lambda queries: tuple(answer(queries)),
+                lambda count: _write(step, view.hpa, count),
+                work=step.pod_work(),
+                shares=lambda _: step.shares,
+                held=held,
+            )
+        except RecordingError as error:
+            raise RecordingError(f"{where}.{error}") from error
+
+
+@contextlib.contextmanager
+def _in_range(where: str) -> Iterator[None]:
+    """Raises RecordingError for an OverflowError."""
     try:
-        return turn.run(
-            view,
-            lambda queries: tuple(answer(queries)),
-            lambda count: _write(step, view.hpa, count),
-            work=step.pod_work(),
-            shares=lambda _: step.shares,
-            held=held,
-        )
-    except RecordingError as error:
-        raise RecordingError(f"{where}.{error}") from error
+        yield
     except OverflowError as error:
         raise RecordingError(f"{where}: a time, a duration or a number is out of range: {error}") from error
 

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import multiprocessing
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import resource_tracker
@@ -251,6 +252,9 @@ def _interrupts_wait() -> Iterator[None]:
     It is left to the process that reads, which ends the workers. The handler serves the threads that read: a signal
     that the main thread blocks goes to them.
     """
+    if threading.current_thread() is not threading.main_thread():  # which alone has handlers
+        yield
+        return
     pressed: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # processes inherit it
