@@ -232,7 +232,7 @@ class MetricStatus(_Wire, frozen=True):
 
 
 class HorizontalPodAutoscalerCondition(_Wire, frozen=True):
-    """AbleToScale, ScalingActive, ScalingLimited or ScaledToZero, and since when.
+    """A condition, such as AbleToScale or one of hpad's own, and since when it has its status.
 
     `observed_generation` is that of the HPA when it was set, where the server counts generations (1.37).
     """

@@ -33,7 +33,7 @@ class Connector:
         self._port = parts.port or (443 if secured else 80)
         self._options: dict[str, Any] = {}
         if secured:  # certificates have names without a dot at the end
-            self._options = {"ssl": tls or True, "server_hostname": (tls_name or self._host).rstrip(".")}
+            self._options = {"ssl": tls or True, "server_hostname": tls_name or self._host.rstrip(".")}
         self._resolving = asyncio.Lock()
         self._addresses: Sequence[Any] = ()
         self._outdated_at = -math.inf

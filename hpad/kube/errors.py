@@ -210,7 +210,7 @@ def system_text(error: OSError) -> str:
 
 
 FOREIGN: Final = (aiohttp.ClientError, OSError, asyncio.IncompleteReadError, UnicodeError, RuntimeError)
-"""What a request by aiohttp raises if there is no complete answer."""
+"""What connecting, or a request by aiohttp, raises if there is no complete answer."""
 
 
 def explained(server: str, error: Exception) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """Writes to an API server, over connections of HTTP/1.1 that are kept.
 
-Nearly every reconcile writes a status. Here that takes a third to a half of the CPU that a request by aiohttp takes.
+Nearly every reconcile writes a status. Here that takes half of the CPU that a request by aiohttp takes.
 httptools parses the answers; reads, streams and proxies are aiohttp's (`hpad/kube/session.py`).
 """
 
@@ -18,8 +18,6 @@ from hpad.kube.connector import Connector
 from hpad.kube.exchange import KEEP_ALIVE_S, Failed, HttpAnswer, HttpRequest
 
 _ENDS_LINE: Final = re.compile(r"[\r\n\0]").search
-_REPEATED: Final = frozenset({"PUT", "DELETE"})
-"""Methods of requests that may be sent again although the server may have received them."""
 
 
 class KeptConnections:
@@ -43,8 +41,8 @@ class KeptConnections:
     async def send(self, request: HttpRequest, ends: float) -> HttpAnswer:
         """Returns the answer, with any status. Raises Failed, at the latest at `ends`, a time of the event loop.
 
-        Nothing of the request is sent after that. A PUT or DELETE is sent again, once, over a new connection, if the
-        first one ends before the answer begins.
+        Nothing of the request is sent after that. A PUT, which does the same twice as once, is sent again over a new
+        connection if the first one ends before the answer begins.
         """
         body = request.body or b""
         head = f"{request.method} {self._path}{request.target} HTTP/1.1\r\n{self._headers}{_lines(request.headers)}"
@@ -52,7 +50,7 @@ class KeptConnections:
         try:
             return await self._exchanged(self._kept() or await self._connected(ends), message, ends)
         except Unanswered:
-            if self._closed or request.method not in _REPEATED:
+            if self._closed or request.method != "PUT":
                 raise
         return await self._exchanged(await self._connected(ends), message, ends)
 

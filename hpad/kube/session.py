@@ -147,9 +147,9 @@ class Session:
     async def send(self, request: HttpRequest, timeout: float, allowed: Allowed | None = None) -> HttpAnswer:
         """Returns the answer, with any status.
 
-        Waits for its turn; calls `allowed` for a request with a body, and hands it over. `timeout` bounds
-        everything, in seconds. Raises Failed without a complete answer, and what `allowed` raised. A request that ends
-        early leaves nothing behind that is sent later.
+        Waits for its turn; calls `allowed` for a request with a body, and hands it over. `timeout` bounds everything,
+        in seconds. Raises Failed without a complete answer, and what `allowed` raised. A request that ends early leaves
+        nothing behind that is sent later.
         """
         left = await self._turn(timeout)
         try:

@@ -68,7 +68,7 @@ def poisson(chance: random.Random, mean: float) -> int:
 
 
 _MOST: Final = 1e12
-"""Units of work per second: times their size and the time, what a float holds to a thousandth."""
+"""The largest load, in units of work per second: above any real one, and far below what overflows a float."""
 
 
 def _rate(text: str) -> float:
