@@ -11,10 +11,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from hpad.api.loopback import names_loopback
 from hpad.api.text import shown
-from hpad.cli import output
-from hpad.cli.fetch import Answer, Refusal, fetch
+from hpad.cli import answers, output
+from hpad.cli.fetch import ANOTHER, Answer, Refusal, fetch
 from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
 
@@ -67,13 +69,14 @@ class Direct:
             answer = fetch(self._connection(), path, headers, _SECONDS)
             if answer.status != 200:
                 raise _refusal(what, answer)
-            found = answer.json(what)
+            found = answer.json()
+            answers.check(path, found)
         except OSError as error:
             raise Failure(f"no hpad answers on {what}: {reason(error)}{self.advice and '; '}{self.advice}") from None
+        except msgspec.ValidationError as error:
+            raise Failure(f"{what} did not answer as hpad does ({error}): {ANOTHER}") from None
         except (ValueError, RecursionError, http.client.HTTPException):
             raise Failure(f"{what} did not answer with JSON: {_OTHER}") from None
-        if not isinstance(found, dict) or not _are_objects(found.get("items", [])):
-            raise Failure(f"{what} did not answer with JSON of hpad: {_OTHER}")
         return found
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -83,10 +86,6 @@ class Direct:
             return http.client.HTTPConnection(parts.netloc)
         context = self.context or ssl.create_default_context()
         return _Secure(parts.netloc, context, self.host or parts.hostname or "")
-
-
-def _are_objects(items: Any) -> bool:
-    return isinstance(items, list) and all(isinstance(each, dict) for each in items)
 
 
 class _Secure(http.client.HTTPConnection):

@@ -11,7 +11,7 @@ from typing import Final
 from hpad.api import numbers
 from hpad.api.text import shown
 from hpad.cli import client, moments, output
-from hpad.cli.fetch import AUTOSCALER, NAMES, Hpa, Json, NoHpa, converted, looks, parsed
+from hpad.cli.fetch import AUTOSCALER, NAMES, Hpa, Json, NoHpa, looks, parsed
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
 from hpad.engine.styled import BAD, GOOD, PLAIN, QUIET, Line, Span, line, table
@@ -100,10 +100,10 @@ def _show(hpa: Hpa, args: argparse.Namespace) -> int:
         return show_list(hpa, hpa.entries(args.last or _MOST, since), args)
     if args.at is not None:
         at = moments.through_second(moments.parse("--at", args.at, _now()))
-        _print(hpa.get("/decision", {"at": at.isoformat()}), args, past=True)
+        _print(hpa, hpa.get("/decision", {"at": at.isoformat()}), args, past=True)
         return 0
     found = hpa.latest()
-    _print(found, args)
+    _print(hpa, found, args)
     if args.watch:
         follow(hpa, found, args)
     return 0
@@ -132,7 +132,7 @@ def _now() -> datetime:
     return SystemClock().now()
 
 
-def _print(found: Json, args: argparse.Namespace, *, past: bool = False) -> None:
+def _print(hpa: Hpa, found: Json, args: argparse.Namespace, *, past: bool = False) -> None:
     """Prints a decision. `past`: as of its time, without how much of a time is left."""
     sentence = found["sentence"]
     if args.output != "text":
@@ -145,7 +145,8 @@ def _print(found: Json, args: argparse.Namespace, *, past: bool = False) -> None
     from hpad.engine.render import lines
     from hpad.engine.trace import Trace
 
-    made, outlook = converted(found["trace"], Trace), converted(found.get("outlook", []), list[Outlook])
+    made = hpa.converted(found["trace"], Trace)
+    outlook = hpa.converted(found.get("outlook", []), list[Outlook])
     now = None if past else _now()
     notes = list(_notes(found))
     shown_lines: Iterator[Line] = lines(made, outlook, now=now, notes=notes, all_pods=args.pods, hint=_MORE_PODS)

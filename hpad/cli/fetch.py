@@ -4,12 +4,13 @@ import contextlib
 import difflib
 import functools
 import http.client
-import json
 import sys
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from hpad.api.text import shown
 from hpad.cli import output
@@ -18,7 +19,7 @@ from hpad.cli.output import Failure, WrongUse
 MAX_BYTES: Final = 64 * 2**20
 """More than 10,000 HPAs with their traces take."""
 _CHUNK: Final = 2**16
-_ANOTHER: Final = "that is no hpad, or one of another version"
+ANOTHER: Final = "that is no hpad, or one of another version"
 
 
 class HpadReader(Protocol):
@@ -38,17 +39,6 @@ class Refusal(Failure):
         self.error = error
 
 
-class _Members(dict[str, Any]):
-    """An object in an answer. Raises Failure for a member that it lacks: all that hpad promises are there."""
-
-    def __init__(self, members: Mapping[str, Any], source: str) -> None:
-        super().__init__(members)
-        self._source = source
-
-    def __missing__(self, name: str) -> Any:
-        raise Failure(f'{self._source} answered without "{name}": {_ANOTHER}')
-
-
 class Answer(NamedTuple):
     """An answer of an HTTP server."""
 
@@ -56,9 +46,9 @@ class Answer(NamedTuple):
     reason: str
     body: bytes
 
-    def json(self, source: str = "the server") -> Any:
-        """Returns the decoded body; raises ValueError if it is not JSON. `source` names the server in messages."""
-        return json.loads(self.body, object_hook=lambda members: _Members(members, source))
+    def json(self) -> Any:
+        """Returns the decoded body. Raises ValueError if it is not JSON, RecursionError if it is nested too deep."""
+        return msgspec.json.decode(self.body)
 
     @property
     def error(self) -> str:
@@ -111,16 +101,6 @@ def summaries(reader: HpadReader, **filters: str | None) -> Iterator[Json]:
     """Yields the HPAs that match the filters (namespace, search, selector), sorted by namespace and name."""
     query = {name: value for name, value in filters.items() if value}
     return pages(lambda asked: reader.get(f"/api/v1/hpas?{urllib.parse.urlencode(asked)}"), query)
-
-
-def converted(answer: Any, to: type[T]) -> T:
-    """Returns a part of an answer as a type of this version of hpad; raises Failure if it is of another one."""
-    import msgspec  # imported late: without it, `kubectl hpad status` starts faster
-
-    try:
-        return msgspec.convert(answer, to)
-    except msgspec.ValidationError as error:
-        raise Failure(f"the answer cannot be read ({error}): {_ANOTHER}") from None
 
 
 def looks(look: Callable[[], T], tell: Callable[[str], None]) -> Iterator[T]:
@@ -195,6 +175,13 @@ class Hpa(NamedTuple):
                 raise Failure(refusal.error) from None
             raise
         return found
+
+    def converted(self, part: Any, to: type[T]) -> T:
+        """Returns a part of an answer as a type of this version of hpad; raises Failure if it is of another one."""
+        try:
+            return msgspec.convert(part, to)
+        except msgspec.ValidationError as error:
+            raise Failure(f"{self.reader} did not answer as hpad does ({error}): {ANOTHER}") from None
 
     def latest(self) -> Json:
         """Returns the HPA with its last decision: of this hpad, else of the decision history."""

@@ -108,15 +108,21 @@ def add_format(parser: argparse.ArgumentParser, *forms: str, default: str = "") 
 
 
 def print_value(value: Any, form: str) -> None:
-    """Prints JSON-like builtins as `json` or `yaml`, a YAML document of its own."""
+    """Prints JSON-like builtins as `json` or `yaml`, a YAML document of its own. Raises Failure if nested too deep."""
+    try:
+        print(_rendered(value, form), end="")
+    except RecursionError:
+        raise Failure(f"the answer is nested too deep to be printed as {form}") from None
+
+
+def _rendered(value: Any, form: str) -> str:
     if form == "json":
-        print(json.dumps(value, indent=2, ensure_ascii=False))
-        return
+        return f"{json.dumps(value, indent=2, ensure_ascii=False)}\n"
     import yaml  # late, since it takes long, and few commands need it
 
     from hpad.api.yaml_reader import Dumper
 
-    print(yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True), end="")
+    return str(yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True))
 
 
 def write_report(path: Path, parts: Iterable[str]) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from hpad.api.hpa import key_of
 from hpad.cli import client, moments, output
-from hpad.cli.fetch import NAMES, Hpa, HpadReader, converted, parsed, summaries
+from hpad.cli.fetch import NAMES, Hpa, HpadReader, parsed, summaries
 from hpad.cli.output import Failure
 from hpad.clock import SystemClock
 from hpad.engine import words
@@ -196,7 +196,7 @@ def _hpas(reader: HpadReader, args: argparse.Namespace) -> Iterator[Hpa]:
 
 def read(hpa: Hpa, since: datetime) -> ShadowReport | None:
     """Returns the report on an HPA of a running hpad, None if it was not in shadow mode; raises Failure."""
-    entries = converted(hpa.entries(_MOST, since.isoformat()), list[Entry])
+    entries = hpa.converted(hpa.entries(_MOST, since.isoformat()), list[Entry])
     return report(list(reversed(entries)), since)
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import json
+import re
 import socket
 import threading
 from pathlib import Path
@@ -12,7 +14,7 @@ from aiohttp import web
 from support import http_server
 from support.raw_http import RawServer
 
-from hpad.cli import main
+from hpad.cli import kubectl, main, program
 from hpad.serve.server import Server
 from hpad.settings.model import Serving
 
@@ -159,35 +161,128 @@ def server_of(answer: str) -> contextlib.AbstractAsyncContextManager[RawServer]:
 
 
 async def test_an_answer_is_printed_as_yaml(capsys: pytest.CaptureFixture[str]) -> None:
-    async with server_of('{"sentence": "3 replicas", "trace": {"pods": [{"ready": true}]}}') as server:
+    async with server_of('{"sentence": "3 replicas", "trace": {"time": "2026-12-01T10:00:00Z"}}') as server:
         arguments = ["explain", "web", "-o", "yaml", "--address", f"127.0.0.1:{server.port}"]
         assert await asyncio.to_thread(main, arguments) == 0
-    assert capsys.readouterr().out == "sentence: 3 replicas\ntrace:\n  pods:\n  - ready: true\n"
+    assert capsys.readouterr().out == "sentence: 3 replicas\ntrace:\n  time: '2026-12-01T10:00:00Z'\n"
+
+
+async def test_an_answer_that_is_nested_too_deep_for_yaml(capsys: pytest.CaptureFixture[str]) -> None:
+    async with server_of(
+        '{"sentence": "x", "trace": {"time": "2026-12-01T10:00:00Z"}, "more": ' + "[" * 500 + "]" * 500 + "}"
+    ) as server:
+        arguments = ["explain", "web", "-o", "yaml", "--address", f"127.0.0.1:{server.port}"]
+        assert await asyncio.to_thread(main, arguments) == 1
+    assert capsys.readouterr() == ("", "hpad: the answer is nested too deep to be printed as yaml\n")
+
+
+NO_HPAD = "that is no hpad, or one of another version"
+NO_JSON = "did not answer with JSON: does hpad listen there?"
 
 
 @pytest.mark.parametrize("command", ["explain web", "explain web --last=3", "shadow-report", "sources"])
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        ('{"status": "success", "data": []}', "that is no hpad, or one of another version"),
-        ('{"items": [{}]}', "that is no hpad, or one of another version"),
-        ("[]", "did not answer with JSON of hpad: does hpad listen there?"),
-        ("null", "did not answer with JSON of hpad: does hpad listen there?"),
-        ('{"items": null}', "did not answer with JSON of hpad: does hpad listen there?"),
-        ('{"items": ["x"]}', "did not answer with JSON of hpad: does hpad listen there?"),
-        ("<html>", "did not answer with JSON: does hpad listen there?"),
+        ('{"status": "success", "data": []}', NO_HPAD),
+        ('{"items": [{}]}', NO_HPAD),
+        ("[]", NO_HPAD),
+        ("null", NO_HPAD),
+        ("5", NO_HPAD),
+        ('{"items": null, "sentence": null}', NO_HPAD),
+        ('{"items": 5, "sentence": 5}', NO_HPAD),
+        ('{"items": ["x"]}', NO_HPAD),
+        ("<html>", NO_JSON),
+        ('{"items": [', NO_JSON),
+        ('{"items": NaN}', NO_JSON),
+        ('{"items": ' + "[" * 100_000 + "]" * 100_000 + "}", NO_JSON),
     ],
 )
 async def test_the_json_of_another_server_is_named_in_one_line(
     command: str, answer: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    await refuses([*command.split()], answer, says, capsys)
+
+
+OF_KUBECTL = ("status", "history", "version")
+
+
+def kubectl_hpad(arguments: list[str]) -> int:
+    return program.run("kubectl-hpad", lambda: kubectl._parse(arguments))
+
+
+async def refuses(command: list[str], answer: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Asserts that a command which gets this answer ends with status 1 and one line, with the URL and the reason."""
     async with server_of(answer) as server:
-        assert await asyncio.to_thread(main, [*command.split(), "--address", f"127.0.0.1:{server.port}"]) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(f"hpad: {server.url}/api/v1/")
+        arguments = [*command, "--address", f"127.0.0.1:{server.port}"]
+        assert await asyncio.to_thread(kubectl_hpad if command[0] in OF_KUBECTL else main, arguments) == 1
+    err = capsys.readouterr().err
+    assert re.match(rf"(kubectl-)?hpad: {server.url}[/ ]", err)
     assert err.endswith(f"{says}\n")
     assert err.count("\n") == 1
+
+
+SOURCE = {"name": "a", "adapter": "b", "state": "ok", "asked": 2, "hits": 1, "latency": 0.5}
+HPA = {
+    **{"namespace": "shop", "name": "web", "kind": "HorizontalPodAutoscaler", "states": ["limited"]},
+    **{"target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "metrics": [{"address": "cpu"}]},
+    **{"minReplicas": 1, "maxReplicas": 5, "currentReplicas": 2, "desiredReplicas": 2},
+    "lastDecision": {"time": "2026-12-01T10:00:00Z", "sentence": "2 replicas"},
+}
+ENTRY = {
+    **{"namespace": "shop", "name": "web", "began": "2026-12-01T10:00:00Z", "ended": "2026-12-01T10:10:00Z"},
+    **{"turns": 41, "action": "none", "sentence": "2 replicas", "current": 2, "desired": 2, "min": 1, "max": 5},
+}
+RECORDING = {"began": ENTRY["began"], "ended": ENTRY["ended"], "decisions": 41, "scenarios": [{}]}
+WRONG = [
+    ("sources", SOURCE, "name", 5),
+    ("sources", SOURCE, "latency", "fast"),
+    ("sources", SOURCE, "hits", None),
+    ("sources", SOURCE, "asked", 10**400),
+    ("sources", SOURCE, "lastErrorAt", "yesterday"),
+    ("sources", SOURCE, "lastErrorAt", "2026-12-01T10:00:00"),
+    ("sources", SOURCE, "lastError", {}),
+    ("status", HPA, "metrics", 5),
+    ("status", HPA, "metrics", ["cpu"]),
+    ("status", HPA, "target", "web"),
+    ("status", HPA, "states", "limited"),
+    ("status", HPA, "desiredReplicas", "2"),
+    ("status", HPA, "lastDecision", "none"),
+    ("status", HPA, "lastScaleTime", 5),
+    ("status -o wide", HPA, "lastDecision", {"sentence": 5}),
+    ("status web", HPA, "name", ["web"]),
+    ("history web", ENTRY, "began", 5),
+    ("history web", ENTRY, "turns", "many"),
+    ("explain web --last=3", ENTRY, "sentence", None),
+    ("shadow-report", HPA, "namespace", 5),
+    ("explain web", None, "sentence", ["x"]),
+    ("explain web", None, "trace", 5),
+    ("explain web", None, "notes", 5),
+    ("explain web", None, "trace", {"time": "2026-12-01T10:00:00Z", "metrics": 5}),
+    ("explain web --at=-1m", ENTRY, "ended", "never"),
+    ("explain web --save={file}", RECORDING, "began", 5),
+    ("explain web --save={file}", RECORDING, "scenarios", 5),
+    ("explain web --save={file}", RECORDING, "decisions", []),
+    ("version", None, "version", ["x"]),
+    ("version", None, "kubernetes", 5),
+    ("version", None, "commit", 5),
+]
+
+
+@pytest.mark.parametrize(("command", "whole", "name", "value"), WRONG)
+async def test_a_member_of_another_type_is_named_with_the_url(
+    command: str,
+    whole: dict[str, object] | None,
+    name: str,
+    value: object,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    good = whole or {"sentence": "2 replicas", "version": "0.1.0", "trace": {"time": "2026-12-01T10:00:00Z"}}
+    listed = command.split()[0] in ("sources", "status", "history", "shadow-report") or "--last" in command
+    changed = {**good, name: value}
+    answer = json.dumps({"items": [changed]} if listed else changed)
+    await refuses(command.format(file=tmp_path / "new").split(), answer, NO_HPAD, capsys)
 
 
 def test_run_reports_a_port_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,9 @@ class Answers:
         self.error = error
         self.asked: list[str] = []
 
+    def __str__(self) -> str:
+        return "http://hpad"
+
     def get(self, path: str) -> Any:
         self.asked.append(path)
         for known, answer in self.answers.items():
@@ -80,8 +83,8 @@ def test_a_trace_of_another_version_of_hpad(run: Run, held: Workload, capsys: Ca
     assert run(Answers({HPA: found}), "web") == 1
     assert capsys.readouterr() == (
         "",
-        "hpad: the answer cannot be read (Object missing required field `time`): that is no hpad, or one of another "
-        "version\n",
+        "hpad: http://hpad did not answer as hpad does (Object missing required field `time`): that is no hpad, or one "
+        "of another version\n",
     )
 
 

@@ -18,6 +18,7 @@ from hpad.cli.kubectl.connection import Deciding, Forwarded
 from hpad.cli.kubectl.discovery import HpadPod
 from hpad.cli.output import Failure
 
+VERSION = "/api/v1/version"
 POD = HpadPod("hpad", "a", "http", 8473)
 
 
@@ -31,7 +32,7 @@ def tokens() -> Iterator[tuple[int, list[str | None]]]:
             seen.append(self.headers.get("Authorization"))
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(b'{"path": "%s"}' % self.path.encode())
+            self.wfile.write(b'{"version": "%s"}' % self.path.encode())
 
         def log_message(self, *args: object) -> None:
             """Nothing."""
@@ -62,7 +63,7 @@ def test_kubectl_is_started_once_at_the_first_request(forward, tokens: Any, tmp_
     port, seen = tokens
     reader = forward(f'echo "$@" >> started; echo "Forwarding from 127.0.0.1:{port} -> 8473"; exec sleep 600')
     assert not (tmp_path / "started").exists()
-    assert [reader.get("/a"), reader.get("/b?c=d")] == [{"path": "/a"}, {"path": "/b?c=d"}]
+    assert [reader.get(VERSION), reader.get(f"{VERSION}?c=d")] == [{"version": VERSION}, {"version": f"{VERSION}?c=d"}]
     expected = "port-forward --address=127.0.0.1 --namespace=hpad pod/a :8473\n"
     assert (tmp_path / "started").read_text() == expected
     assert seen == ["Bearer secret", "Bearer secret"]
@@ -76,7 +77,7 @@ def test_a_port_whose_kubectl_has_ended_gets_no_token(forward, tokens: Any, tmp_
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             seen.clear()
-            reader.get("/a")
+            reader.get(VERSION)
 
     with pytest.raises(Failure, match=r"^pod hpad/a: kubectl port-forward: lost connection to pod$"):
         ask_until_kubectl_has_ended()
@@ -88,7 +89,7 @@ def test_an_error_of_kubectl_is_added_to_that_of_the_connection(forward) -> None
         "echo 'an error occurred forwarding 8473: refused' >&2; echo 'Forwarding from 127.0.0.1:9 -> '; exec sleep 600"
     )
     with pytest.raises(Failure) as failed:
-        reader.get("/a")
+        reader.get(VERSION)
     assert str(failed.value) == (
         "no hpad answers on pod hpad/a: Connection refused (an error occurred forwarding 8473: refused)"
     )
@@ -97,7 +98,7 @@ def test_an_error_of_kubectl_is_added_to_that_of_the_connection(forward) -> None
 def test_a_pod_that_may_not_be_forwarded_is_named(forward) -> None:
     reader = forward("echo 'Error from server (Forbidden): pods \"a\" is forbidden' >&2; exit 1")
     with pytest.raises(Failure, match=r"^pod hpad/a: pods \"a\" is forbidden$"):
-        reader.get("/a")
+        reader.get(VERSION)
 
 
 class Replica:

@@ -110,6 +110,9 @@ class Deciding:
     def __init__(self, replicas: Sequence[Forwarded]) -> None:
         self._replicas = list(replicas)
 
+    def __str__(self) -> str:
+        return str(self._replicas[0])
+
     def get(self, path: str) -> Any:
         """See Reader.get."""
         return self.chosen().get(path)
