@@ -4,8 +4,9 @@ metrics.k8s.io/v1beta1 PodMetricsList, custom.metrics.k8s.io/v1beta2 (and v1beta
 external.metrics.k8s.io/v1beta1 ExternalMetricValueList. Quantities are parsed on conversion. Lists may be null: Go
 encodes a nil slice as null.
 
-Missing is never zero: a pod with a container that has no usage is left out, an empty list is an error. Source of rules
-and texts: Kubernetes 1.36, pkg/controller/podautoscaler/metrics/client.go.
+Missing is never zero: a pod with a container that has no usage is left out, an empty list is an error, and so is an
+item without a value, which Go reads as zero. Source of rules and texts: Kubernetes 1.36,
+pkg/controller/podautoscaler/metrics/client.go.
 """
 
 import functools
@@ -50,7 +51,7 @@ class MetricValue(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     described_object: DescribedObject = DescribedObject()
     timestamp: Moment | None = None
     window_seconds: int | None = None
-    value: str | int | float = "0"
+    value: str | int | float | None = None
 
 
 class MetricValueList(msgspec.Struct, frozen=True, gc=False):
@@ -60,7 +61,7 @@ class MetricValueList(msgspec.Struct, frozen=True, gc=False):
 class ExternalMetricValue(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     metric_name: str = ""
     timestamp: Moment | None = None
-    value: str | int | float = "0"
+    value: str | int | float | None = None
 
 
 class ExternalMetricValueList(msgspec.Struct, frozen=True, gc=False):
@@ -165,7 +166,9 @@ def _usage(item: PodMetrics, resource: str, container: str, ignored: Sequence[st
     return total
 
 
-def _milli(value: str | int | float, what: str) -> int:
+def _milli(value: str | int | float | None, what: str) -> int:
+    if value is None:
+        raise AdapterError(f"{what} has no value")
     try:
         milli = parse_milli(value if isinstance(value, str) else repr(value))
     except QuantityError as error:

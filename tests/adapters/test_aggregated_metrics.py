@@ -315,7 +315,20 @@ async def test_several_values_for_one_object_and_none_for_pods_are_errors(server
     assert none == AdapterError("no metrics returned from custom metrics API")
 
 
-@pytest.mark.parametrize("body", [{}, {"items": [{"value": "many"}]}, {"items": 5}, []])
+NO_VALUE = {"metricName": "depth", "describedObject": {"kind": "Pod", "name": "web-1"}, "timestamp": STAMP}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"items": [{"value": "many"}]},
+        {"items": [NO_VALUE]},
+        {"items": [{**NO_VALUE, "value": "5"}, {**NO_VALUE, "value": None}]},
+        {"items": 5},
+        [],
+    ],
+)
 async def test_an_invalid_list_is_an_error(server, body):
     server.answers[f"{EXTERNAL}/depth"] = body
     server.answers[f"{V1BETA2}/pods/*/depth"] = body
