@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -210,6 +211,27 @@ def test_an_unexpected_exception_is_raised(monkeypatch: pytest.MonkeyPatch) -> N
     command(monkeypatch, fails)
     with pytest.raises(ValueError, match="a bug"):
         cli.main(["version"])
+
+
+_INTERRUPTED_IMPORT = """
+import importlib.metadata, os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "hpad.cli.output":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+sys.exit(importlib.metadata.EntryPoint("x", sys.argv[1], "console_scripts").load()())
+"""
+
+
+@pytest.mark.parametrize("program", ["hpad", "kubectl-hpad", "kubectl_complete-hpad"])
+def test_an_interrupt_while_modules_are_imported_ends_without_a_traceback(program: str) -> None:
+    scripts = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+    command = [sys.executable, "-c", _INTERRUPTED_IMPORT, scripts[program]]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
