@@ -1,4 +1,4 @@
-"""Opens files that others may replace at any time, and recognizes that they were replaced."""
+"""Reads files within a limit, opens those that others may replace at any time, and recognizes that they were."""
 
 import contextlib
 import errno
@@ -6,7 +6,10 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from stat import S_ISREG
-from typing import BinaryIO
+from typing import BinaryIO, Final
+
+LARGEST: Final = 64 << 20
+"""Bytes of a file that a person names: more than any manifest, table or configuration has."""
 
 
 @contextlib.contextmanager
@@ -31,6 +34,23 @@ def regular(path: str | Path) -> os.stat_result:
         error.filename = str(path)
         raise
     return found
+
+
+def content(path: Path, most: int = LARGEST) -> bytes:
+    """Returns the content of a file, or of a pipe, as of the shell's `<(command)`, which is waited for.
+
+    Raises OSError if it cannot be read, also for more than `most` bytes. Blocks.
+    """
+    with path.open("rb") as file:
+        found = file.read(most + 1)
+    check_size(len(found), most)
+    return found
+
+
+def check_size(size: int, most: int = LARGEST) -> None:
+    """Raises OSError for more than `most` bytes, a whole number of MiB."""
+    if size > most:
+        raise OSError(errno.EFBIG, f"larger than {most >> 20} MiB")
 
 
 def _open_at_once(path: str, flags: int) -> int:

@@ -19,9 +19,12 @@ from hpad.cli import answers, output
 from hpad.cli.fetch import ANOTHER, Answer, Refusal, fetch
 from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
+from hpad.files import content
 
 LISTEN = "HPAD_LISTEN"
 _SECONDS = 5.0
+_LARGEST_TOKENS: Final = 1 << 20
+"""Bytes of a file of tokens."""
 _ADVICE = {
     401: "authenticate with --token-file",
     403: "the cluster must allow you to `get` that path (a non-resource URL)",
@@ -165,7 +168,7 @@ def tls_context(args: argparse.Namespace) -> ssl.SSLContext | None:
 def read_token(file: Path) -> str:
     """Returns the first line of a file of tokens that is not empty; raises Failure."""
     try:
-        lines = [line.strip() for line in file.read_text(encoding="ascii").splitlines() if line.strip()]
+        lines = [line.strip() for line in content(file, _LARGEST_TOKENS).decode("ascii").splitlines() if line.strip()]
     except OSError as error:
         raise Failure(f"--token-file: {file}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -5,7 +5,6 @@ A document that cannot be parsed becomes a document with `faults`, not an except
 
 import collections
 import dataclasses
-import errno
 import json
 import re
 import sys
@@ -19,10 +18,8 @@ import yaml
 from hpad.api import yaml_reader
 from hpad.api.problem import Problem, duplicate
 from hpad.api.text import refuse_halves
-from hpad.files import opened
+from hpad.files import LARGEST, check_size, opened
 
-LARGEST: Final = 64 << 20
-"""Bytes of a file."""
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".jsonl")
 _EMPTY: Final = "has no document: it is empty, or a list without items"
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
@@ -109,12 +106,6 @@ def read(path: Path, *, pipes: bool = True) -> list[Document]:
         content = file.read(LARGEST + 1) or b""
     check_size(len(content))
     return parse(content, str(path), path.suffix)
-
-
-def check_size(size: int) -> None:
-    """Raises OSError for a file of too many bytes."""
-    if size > LARGEST:
-        raise OSError(errno.EFBIG, f"larger than {LARGEST >> 20} MiB")
 
 
 def parse(content: bytes, file: str, suffix: str = "") -> list[Document]:

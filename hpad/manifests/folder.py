@@ -26,7 +26,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler, without_status
 from hpad.api.metadata import Key
 from hpad.api.problem import DUPLICATE, Problem, required
 from hpad.clock import Clock
-from hpad.files import opened
+from hpad.files import check_size, opened
 from hpad.manifests import documents, hpas
 from hpad.manifests.hpas import Loaded
 
@@ -292,7 +292,7 @@ def _capped(problems: list[Problem]) -> tuple[Problem, ...]:
 
 
 def _stamp(stat: os.stat_result, scale_to_zero: bool) -> _Stamp:
-    documents.check_size(stat.st_size)
+    check_size(stat.st_size)
     return scale_to_zero, stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from hpad import files
 from hpad.api import yaml_reader
 from hpad.api.problem import Problem, below, path_of, problems_of, steps
 from hpad.api.text import hint, near, shown
@@ -26,6 +27,8 @@ from hpad.settings.model import (
 from hpad.settings.parsers import ZERO, SettingsError
 from hpad.settings.sources import StoreSettings
 
+_LARGEST = 16 << 20
+"""Bytes of the configuration."""
 _ELECTION = rows.names(Election)
 _SERVING = rows.names(Serving)
 
@@ -100,7 +103,7 @@ def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
     if file is None:
         return []
     try:
-        found = list(yaml_reader.documents(file.read_text(encoding="utf-8")))
+        found = list(yaml_reader.documents(files.content(file, _LARGEST).decode()))
     except OSError as error:
         raise SettingsError(f"{file}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:

@@ -5,6 +5,7 @@ A value that is None is a gap, and stays one: missing is never zero.
 
 import csv
 import functools
+import io
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
 from hpad.engine.addresses import addresses
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, CompiledMetric, compiled_spec
+from hpad.files import content
 
 REPLICAS: Final = "replicas"
 DAY: Final = 86_400.0
@@ -137,8 +139,7 @@ def read_csv(path: Path, unnamed: Sequence[str] = ()) -> LoadHistory:
 def _rows(path: Path) -> list[list[str]]:
     """Returns the cells of a CSV file. Raises HistoryError. Blocks."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
-            return list(csv.reader(lines))
+        return list(csv.reader(io.StringIO(content(path).decode("utf-8-sig"), newline="")))
     except OSError as error:
         raise HistoryError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (UnicodeDecodeError, csv.Error) as error:

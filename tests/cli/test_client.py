@@ -92,6 +92,7 @@ async def test_a_token_does_not_follow_a_redirect(tmp_path: Path, capsys: pytest
         (("--address", "x:65536"), 2, "'x:65536' is not of the form HOST:PORT or https://HOST:PORT"),
         (("--token-file", "{file}.none"), 1, "No such file or directory"),
         (("--token-file", "{empty}"), 1, "is empty"),
+        (("--token-file", "/dev/zero"), 1, "--token-file: /dev/zero: larger than 1 MiB"),
         (("--cacert", "{empty}"), 1, "has no certificate authorities"),
     ],
 )

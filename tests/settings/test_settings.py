@@ -224,6 +224,11 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         settings.load(tmp_path / "absent.yaml", {}, {})
 
 
+def test_a_file_without_end_is_refused() -> None:
+    with pytest.raises(settings.SettingsError, match=r"^/dev/zero: cannot be read: larger than 16 MiB$"):
+        settings.load(Path("/dev/zero"), {}, {})
+
+
 def test_the_sample_configuration_holds_the_defaults() -> None:
     assert settings.load(CONFIG, {}, {}) == settings.Settings()
 

@@ -77,6 +77,11 @@ def test_mistakes_name_the_line_and_the_column(tmp_path: Path, text: str, error:
     assert error in str(failure.value)
 
 
+def test_a_file_without_end_is_refused() -> None:
+    with pytest.raises(HistoryError, match=r"^/dev/zero: cannot be read: larger than 64 MiB$"):
+        history.read_csv(Path("/dev/zero"))
+
+
 def test_an_interval_of_a_history() -> None:
     part = flat(cpu=50).between(START + timedelta(minutes=2), START + timedelta(minutes=5))
     assert (part.start, part.end) == (START + timedelta(minutes=2), START + timedelta(minutes=5))
