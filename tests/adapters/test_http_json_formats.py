@@ -68,6 +68,15 @@ async def test_a_byte_order_mark_is_no_part_of_the_document(
     assert answer.values == (4000,)
 
 
+@pytest.mark.parametrize("text", ["-", ".", "k", "m", "+", "-.", "Ki"])
+async def test_a_text_without_a_digit_is_no_number(stub: Stub, context: Context, text: str) -> None:
+    """Kubernetes reads it as the quantity 0; a server writes it where it has no number."""
+    for format, body in (("json", f'{{"a": "{text}"}}'), ("yaml", f'a: "{text}"'), ("xml", f"<a>{text}</a>")):
+        answer = await ask(stub, context, body.encode(), format=format, path="a")
+        assert isinstance(answer, AdapterError), format
+        assert "another kind" in answer.message
+
+
 @pytest.mark.parametrize(
     ("format", "path", "error"),
     [

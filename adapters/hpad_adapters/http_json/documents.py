@@ -83,6 +83,9 @@ def milli(value: Any) -> int:
     # In Python a bool is an int.
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise TypeError
+    # Of a text without a number, such as "-", Kubernetes makes the quantity 0.
+    if isinstance(value, str) and not any(map(str.isdigit, value)):
+        raise ValueError
     exact = value * 1000 if isinstance(value, int) else Quantity.parse(value).milli()
     if exact not in _INT64:
         raise ValueError
