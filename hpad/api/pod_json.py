@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from hpad.api import quantity
-from hpad.api.kept import kept
+from hpad.api.bounded_cache import bounded_cache
 from hpad.api.metadata import Moment
 from hpad.api.pod import (
     AppliedRequests,
@@ -146,14 +146,14 @@ def _shared_time(time: datetime | None) -> datetime | None:
     return time
 
 
-@kept(lambda raw: DECODED * len(raw))
+@bounded_cache(lambda raw: DECODED * len(raw))
 def _amounts(raw: bytes) -> dict[str, int]:
     """Decodes requests into milli-units; containers with equal requests share the dict."""
     amounts = _AMOUNTS.decode(raw) or {}
     return {interned(name): quantity.parse_milli(str(value)) for name, value in amounts.items()}
 
 
-@kept(lambda parts: DECODED * sum([len(name) + len(requests) for name, requests in parts]))
+@bounded_cache(lambda parts: DECODED * sum([len(name) + len(requests) for name, requests in parts]))
 def _containers(parts: tuple[tuple[str, bytes], ...]) -> tuple[ContainerRequests, ...]:
     return tuple(ContainerRequests(interned(name), _amounts(requests)) for name, requests in parts)
 
@@ -224,7 +224,9 @@ def _length(parts: tuple[tuple[str, bytes] | _Requests, ...]) -> int:
     return sum([len(each[0]) + len(each[1]) for each in parts])
 
 
-@kept(lambda regular, asked, actual, whole: DECODED * (_length(asked) + _length(actual) + sum(map(len, whole))))
+@bounded_cache(
+    lambda regular, asked, actual, whole: DECODED * (_length(asked) + _length(actual) + sum(map(len, whole)))
+)
 def _shared_other(
     regular: int, asked: tuple[_Requests, ...], actual: tuple[tuple[str, bytes], ...], whole: tuple[bytes, bytes, bytes]
 ) -> OtherRequests | None:

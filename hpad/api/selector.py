@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from hpad.api import selector_syntax
-from hpad.api.kept import kept
+from hpad.api.bounded_cache import bounded_cache
 from hpad.api.selector_syntax import LONGEST as LONGEST
 from hpad.api.selector_syntax import Operator as Operator
 from hpad.api.selector_syntax import Requirement as Requirement
@@ -195,7 +195,7 @@ def go_plus_v(selector: LabelSelector | None) -> str:
     )
 
 
-@kept(lambda text: len(text) * _PARSED_BYTES, 1 << 20)
+@bounded_cache(lambda text: len(text) * _PARSED_BYTES, 1 << 20)
 def parse(text: str) -> Selector:
     """Returns the selector of a text; an empty text selects everything. Raises SelectorError.
 

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from hpad.api import selector as selectors
+from hpad.api.bounded_cache import bounded_cache
 from hpad.api.hpa import MetricIdentifier
-from hpad.api.kept import kept
 from hpad.api.sample import CONTAINER_RESOURCE
 from hpad.api.selector import EVERYTHING, Operator, Requirement, Selector, SelectorError
 from hpad.api.text import begin, shown
@@ -97,7 +97,7 @@ _TERM: Final = 100
 """Bytes of an identity, and of a requirement or a value of its selector, beside their texts."""
 
 
-@kept(weight)
+@bounded_cache(weight)
 def canonical(metrics: tuple[MetricIdentity, ...]) -> tuple[str, ...]:
     """Returns the canonical address of each metric, as `addresses` does. O(metrics)."""
     found = forms(metrics)

@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from hpad.api.autoscaler import PREFIX
+from hpad.api.bounded_cache import bounded_cache
 from hpad.api.hpa import (
     AUTOSCALER,
     KIND,
@@ -32,7 +33,6 @@ from hpad.api.hpa import (
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerSpec,
 )
-from hpad.api.kept import kept
 from hpad.api.problem import Problem
 from hpad.api.quantity import QuantityError, parse_milli
 from hpad.api.text import begin, closest, shown, visible
@@ -238,7 +238,7 @@ def _weight(own: _Own, metrics: tuple[MetricIdentity, ...]) -> int:
     return addresses.weight(metrics) + _PARSED * written
 
 
-@kept(_weight)
+@bounded_cache(_weight)
 def _read(own: _Own, metrics: tuple[MetricIdentity, ...]) -> Own:
     """Parses the annotations. Cached, since each turn of an HPA needs the result."""
     texts, errors = dict(own.texts), [*own.errors, *_unknown(own)]

@@ -15,8 +15,8 @@ import msgspec
 from hpad.api import duration, metadata
 from hpad.api import selector as selectors
 from hpad.api.autoscaler import PREFIX
+from hpad.api.bounded_cache import bounded_cache
 from hpad.api.hpa import AUTOSCALER
-from hpad.api.kept import kept
 from hpad.api.quantity import MAX_INT32, Quantity, QuantityError, parse_milli
 from hpad.api.selector import Selector, SelectorError
 from hpad.api.text import shown
@@ -384,7 +384,7 @@ def read(texts: Mapping[str, str]) -> Read:
 NOTHING: Final = Read(Controls())
 
 
-@kept(lambda own: _PARSED * sum([len(text) for _, text in own]))
+@bounded_cache(lambda own: _PARSED * sum([len(text) for _, text in own]))
 def _read(own: Texts) -> Read:
     """Parses the texts. Cached, since each turn of an HPA needs the result."""
     values: dict[str, Any] = {}

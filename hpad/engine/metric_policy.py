@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from hpad.api.kept import kept
+from hpad.api.bounded_cache import bounded_cache
 from hpad.engine import addresses, expression
 from hpad.engine.addresses import Address, MetricIdentity
 from hpad.engine.expression import AND, AVERAGE, FIRST, MAX, MIN, OR, SUM, Combined, Metric, Node, Scaled
@@ -123,7 +123,7 @@ def _size(node: Node) -> int:
     return 1 if isinstance(node, Metric) else 1 + _size(node.part)
 
 
-@kept(_weight)
+@bounded_cache(_weight)
 def bound(node: Node, metrics: tuple[MetricIdentity, ...]) -> MetricPolicy | None:
     """Returns the policy for these metrics; None for `max` over all of them, as Kubernetes has it.
 

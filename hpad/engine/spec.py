@@ -15,6 +15,7 @@ from hpad.api import selector as selectors
 from hpad.api.amounts import Unit
 from hpad.api.autoscaler import query_definition
 from hpad.api.behavior import CompiledBehavior, compile_behavior
+from hpad.api.bounded_cache import bounded_cache
 from hpad.api.hpa import (
     AUTOSCALER,
     ContainerResourceMetricSource,
@@ -30,7 +31,6 @@ from hpad.api.hpa import (
     PodsMetricSource,
     ResourceMetricSource,
 )
-from hpad.api.kept import kept
 from hpad.api.metadata import Key
 from hpad.api.quantity import MAX_INT64, Format, Quantity
 from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, SOURCE_TYPES, Query
@@ -366,7 +366,7 @@ def _weight(metrics: _Metrics, namespace: str) -> int:
     return sum([_COMPILED + _TEXTS * len(str(metric)) for metric in metrics.entries])
 
 
-@kept(_weight, 1 << 25)
+@bounded_cache(_weight, 1 << 25)
 def _compiled_metrics(metrics: _Metrics, namespace: str) -> tuple[CompiledMetric, ...]:
     """Returns the compiled metrics, one object for all HPAs of the namespace whose specs share their metrics."""
     return tuple(compile_metric(metric, namespace) for metric in metrics.entries)

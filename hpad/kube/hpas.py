@@ -12,6 +12,7 @@ import msgspec
 
 from hpad.api import limits, validation
 from hpad.api.autoscaler import PREFIX, Autoscaler, AutoscalerStatus, as_hpa
+from hpad.api.bounded_cache import bounded_cache
 from hpad.api.hpa import (
     CrossVersionObjectReference,
     HorizontalPodAutoscaler,
@@ -23,7 +24,6 @@ from hpad.api.hpa import (
     defaulted,
     enc_hook,
 )
-from hpad.api.kept import kept
 from hpad.api.metadata import ObjectMeta
 from hpad.api.wire import DECODED, interned
 from hpad.kube import managed_fields, paths
@@ -156,13 +156,13 @@ def with_shared_texts(status: HorizontalPodAutoscalerStatus) -> HorizontalPodAut
     return msgspec.structs.replace(status, conditions=tuple(map(_shared_condition, status.conditions)))
 
 
-@kept(lambda text: 2 * len(text))
+@bounded_cache(lambda text: 2 * len(text))
 def _shared_message(text: str) -> str:
     """Returns the same object for equal messages of conditions; those with errors may be long."""
     return text
 
 
-@kept(lambda encoded: DECODED * len(encoded))
+@bounded_cache(lambda encoded: DECODED * len(encoded))
 def _shared_metrics(encoded: bytes) -> tuple[MetricSpec, ...]:
     """Returns the metrics of a spec; HPAs with the same metrics in text share the tuple."""
     return _METRICS.decode(encoded)

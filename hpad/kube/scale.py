@@ -13,8 +13,8 @@ import msgspec
 
 from hpad.api import pod_json
 from hpad.api import selector as selectors
+from hpad.api.bounded_cache import bounded_cache
 from hpad.api.hpa import CrossVersionObjectReference, Scale, ScaleSpec, ScaleStatus
-from hpad.api.kept import kept
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod, PodOwner
 from hpad.api.selector_syntax import MOST_REQUIREMENTS
@@ -116,13 +116,13 @@ def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> DecodedOb
     return DecodedObject(Key(value.namespace, value.name), head.resource_version, value)
 
 
-@kept(lambda raw: 2 * len(raw))
+@bounded_cache(lambda raw: 2 * len(raw))
 def _selector_text(raw: bytes) -> str:
     """Returns a label selector as text, as in the scale subresource."""
     return _written(_SELECTOR.decode(raw)) if len(raw) <= _LONGEST_SELECTOR else selectors.TOO_LARGE
 
 
-@kept(lambda raw: 2 * len(raw))
+@bounded_cache(lambda raw: 2 * len(raw))
 def _map_text(raw: bytes) -> str:
     if len(raw) > _LONGEST_SELECTOR:
         return selectors.TOO_LARGE

@@ -18,7 +18,7 @@ _ENTRY: Final = 500
 _MISSING: Final = object()
 
 
-def kept(weigh: Callable[P, int], most: int = _MOST) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def bounded_cache(weigh: Callable[P, int], most: int = _MOST) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Returns a decorator for a pure function of hashable, positional arguments.
 
     `weigh` returns the estimated bytes of arguments and result, `most` is the sum that is kept. Beyond it the results
@@ -26,7 +26,7 @@ def kept(weigh: Callable[P, int], most: int = _MOST) -> Callable[[Callable[P, R]
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        found = _Kept(most)
+        found = _Cache(most)
 
         @functools.wraps(function)
         def call(*args: P.args, **named: P.kwargs) -> R:
@@ -36,13 +36,13 @@ def kept(weigh: Callable[P, int], most: int = _MOST) -> Callable[[Callable[P, R]
                 found.add(args, value, _ENTRY + weigh(*args, **named))
             return value  # type: ignore[no-any-return]
 
-        call.kept = found  # type: ignore[attr-defined]
+        call.cache = found  # type: ignore[attr-defined]
         return call
 
     return decorate
 
 
-class _Kept:
+class _Cache:
     """Results by their arguments, in the order in which they came, and the bytes that they count."""
 
     def __init__(self, most: int) -> None:

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from hpad.api.kept import kept
+from hpad.api.bounded_cache import bounded_cache
 
 calls: list[str] = []
 
 
 def memory(function: Any) -> Any:
-    return function.kept
+    return function.cache
 
 
-@kept(len, most=100_000)
+@bounded_cache(len, most=100_000)
 def upper(text: str) -> str:
     calls.append(text)
     return text.upper()
