@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from hpad.engine import examine, explain
+from hpad.engine import examine, phrases
 from hpad.engine.propose import Proposal
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import DRY_RUN, Competitor, Shadow, View, yields_to
@@ -106,7 +106,7 @@ def _log_fallbacks(
     key, by_label = str(view.hpa.key), {proposal.metric.label: proposal for proposal in proposals}
     for label in now:
         if label not in before:
-            message = f"a fallback begins: {explain.failure(by_label[label])}"
+            message = f"a fallback begins: {phrases.failure(by_label[label])}"
             log.warning(message, hpa=key)
     for label in before:
         if label not in now:
@@ -117,7 +117,7 @@ def _log_fallbacks(
 def _end(label: str, proposal: Proposal | None) -> str:
     if proposal is None:
         return f"{label} was not queried"
-    return explain.failure(proposal) if proposal.error is not None else f"{label} can be read again"
+    return phrases.failure(proposal) if proposal.error is not None else f"{label} can be read again"
 
 
 def _without_durations(error: str | None) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from hpad.engine import explain, stage
+from hpad.engine import phrases, stage
 from hpad.engine.budget import Budgeted
 from hpad.engine.deletion_costs import Spared
 from hpad.engine.examine import DISABLED, Clamp, Halt, Verdict
@@ -89,7 +89,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         later = [clause for each in self.stages if (clause := each.clause)]
         if self.recommendation is None:
             return later
-        return [*explain.wanted(self.proposals, self.recommendation, self.counted), *later]
+        return [*phrases.wanted(self.proposals, self.recommendation, self.counted), *later]
 
     @property
     def held(self) -> str:
@@ -102,7 +102,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         if self.recommendation is None or len(clauses) < 2:
             return ""
         but = "," if self.spare is not None and clauses[1] == self.spare.clause else " but"
-        return f"{explain.count_of(self.recommendation)} wanted{but} {'; '.join(clauses[1:])}"
+        return f"{phrases.count_of(self.recommendation)} wanted{but} {'; '.join(clauses[1:])}"
 
     @property
     def cause(self) -> str | None:
@@ -117,7 +117,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """The clause that gives the reasons for `desired`; "" where nothing was decided."""
         clauses, order = self.clauses, "" if self.spared is None else self.spared.order
         if clauses and self.recommendation is not None:
-            clauses = [clauses[0], self._held(clauses), *explain.other_metrics(self.proposals, self.recommendation)]
+            clauses = [clauses[0], self._held(clauses), *phrases.other_metrics(self.proposals, self.recommendation)]
         return "; ".join(filter(None, [*clauses, order]))
 
     def __str__(self) -> str:
@@ -125,7 +125,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             return str(self.verdict)
         why = self.why
         if not why:
-            return f"cannot decide: {self.recommendation and explain.undecided(self.proposals, self.recommendation)}"
+            return f"cannot decide: {self.recommendation and phrases.undecided(self.proposals, self.recommendation)}"
         if self.scale_to is None:
             return f"keep {self.current}: {why}"
         return f"scale {self.name} from {self.current} to {self.desired}: {why}"

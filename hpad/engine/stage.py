@@ -65,7 +65,7 @@ class Stage(msgspec.Struct, frozen=True, gc=False):
     """One stage: the count after it (None: there is none), and why.
 
     `text` is what the sentence says about it; "" where it changed nothing, for the metrics, whose clauses
-    `hpad.engine.explain` makes, and for the windows, which are `restrained`. `holds` is the reason, one of HOLDS, for
+    `hpad.engine.phrases` makes, and for the windows, which are `restrained`. `holds` is the reason, one of HOLDS, for
     which the target does not get the count that its metrics ask for ("": it does not hold the count). A stage may cut
     what an earlier one holds, and hold nothing.
     """

@@ -26,7 +26,7 @@ BESIDE = {
     *("hpad/kube/competitors.py", "hpad/kube/managed_fields.py", "hpad/kube/pods.py", "hpad/kube/hpas.py"),
     *(
         "hpad/engine/decision.py",
-        "hpad/engine/explain.py",
+        "hpad/engine/phrases.py",
         "hpad/engine/stage.py",
         "hpad/engine/conditions.py",
         "hpad/engine/marks.py",

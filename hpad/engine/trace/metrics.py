@@ -12,7 +12,7 @@ from hpad.api.amounts import Unit
 from hpad.api.autoscaler import written_parameters
 from hpad.api.sample import AdapterError, Answer, ExternalSample, ObjectSample, PodSample, Query, Sample
 from hpad.api.text import begin
-from hpad.engine import explain, spare
+from hpad.engine import phrases, spare
 from hpad.engine.addresses import addresses
 from hpad.engine.pods import Usage
 from hpad.engine.propose import Proposal, Tolerances, sample_type, tolerances, untolerated
@@ -270,11 +270,11 @@ def _usage_words(usage: Usage, proposal: Proposal) -> str:
 def _ratio(usage: Usage, allowed: Tolerances, *, within: bool) -> str:
     if not math.isfinite(usage.ratio):
         return "not a number, since there is no replica"
-    text = explain.number(usage.ratio)
+    text = phrases.number(usage.ratio)
     if usage.cautious is not None and usage.cautious != usage.ratio:
-        text = f"{text}, and {explain.number(usage.cautious)} with {_counted(usage)}"
+        text = f"{text}, and {phrases.number(usage.cautious)} with {_counted(usage)}"
     where = "within" if within else "outside"
-    return f"{text}; {where} the tolerance ({explain.number(1 - allowed.down)} to {explain.number(1 + allowed.up)})"
+    return f"{text}; {where} the tolerance ({phrases.number(1 - allowed.down)} to {phrases.number(1 + allowed.up)})"
 
 
 def _counted(usage: Usage) -> str:
@@ -290,11 +290,11 @@ def _wants(proposal: Proposal, current: int) -> str:
     if proposal.measured is not None:
         where, threshold = "above" if count else "not above", amounts.exact(proposal.threshold, proposal.metric.unit)
         return f"{count} instead of {proposal.measured}, {where} the activation threshold {threshold}"
-    calculation = None if proposal.tolerated else explain.calculation(proposal, current)
+    calculation = None if proposal.tolerated else phrases.calculation(proposal, current)
     if calculation is None:
         return f"{count}, unchanged" if proposal.tolerated else f"{count}"
     text, result = calculation
-    equation = text if text == explain.number(result) else f"{text} = {explain.number(result)}"
+    equation = text if text == phrases.number(result) else f"{text} = {phrases.number(result)}"
     if max(0, math.ceil(result)) != count:
         return f"{count}, unchanged: {equation} would reverse the scale direction"
     return f"{count} = {text}" if result == count else f"{count}, rounded up from {equation}"

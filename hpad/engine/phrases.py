@@ -1,4 +1,4 @@
-"""The clauses of a sentence about the metrics: what they ask for and why, and what fails."""
+"""The phrases of the sentence about a decision: what the metrics ask for and why, and what fails."""
 
 import math
 from collections.abc import Sequence
