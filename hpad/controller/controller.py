@@ -155,7 +155,7 @@ class Controller:
 
     def running(self) -> list[asyncio.Task[TurnResult]]:
         """The turns under way."""
-        return [record.turn for record in self._records.values() if record.turn is not None]
+        return [record.task for record in self._records.values() if record.task is not None]
 
     def take_over(self) -> None:
         """Called when this process begins to lead. HPAs keep their planned turns; see `advance`."""
@@ -171,7 +171,7 @@ class Controller:
             turn.cancel()
         self._reconciler.budgets.clear()
         for key, record in self._records.items():
-            record.cooldown_until, record.status_written = None, None
+            record.cooldown_until, record.status_written_at = None, None
             record.logged = NOTHING_LOGGED  # the log of another replica goes on from here
             self._telemetry.controller.forget(key)
 
@@ -187,7 +187,7 @@ class Controller:
         """Plans turns after the given number of seconds, unless earlier ones are planned or a turn is under way."""
         for key, seconds in waits.items():
             record = self._records.get(key)
-            if record is not None and record.turn is None:
+            if record is not None and record.task is None:
                 self._queue.add_after(key, seconds)
 
     async def _dispatch(self) -> None:
@@ -205,7 +205,7 @@ class Controller:
             except ShutDown:
                 return
             turn = asyncio.create_task(self._work(key, worker), name=f"reconcile {key}")
-            self._records[key].turn = turn
+            self._records[key].task = turn
             turn.add_done_callback(functools.partial(self._over, key, worker))
 
     async def _work(self, key: Key, worker: Worker) -> TurnResult:
@@ -283,7 +283,7 @@ class Controller:
         As in Kubernetes an error brings the next turn no earlier (rate_limiters.go: FixedItemIntervalRateLimiter). An
         HPA that was edited during its turn has another at once, since nothing was written for it.
         """
-        self._records[key].turn = None
+        self._records[key].task = None
         if result is TurnResult.GONE or self._source.get(key) is None:
             self._forget(key)
         elif result is TurnResult.COOLING_DOWN:
@@ -304,7 +304,7 @@ class Controller:
             self._reconciler.overlap.register(new)
         if old is None or not decides_alike(old, new):
             if key in self._records:
-                self._records[key].status_written = None  # the values of the new spec are written at once
+                self._records[key].status_written_at = None  # the values of the new spec are written at once
             self._schedule.set_period(key, self._reconciler.sync_period(new))
             self._reconciler.share(new)
             self._queue.add(key)
@@ -316,9 +316,9 @@ class Controller:
 
     def _forget(self, key: Key) -> None:
         """Drops the state of a deleted HPA; called again after a turn that was running at that time."""
-        if (record := self._records.get(key)) is not None and record.turn is not None:
+        if (record := self._records.get(key)) is not None and record.task is not None:
             # A user who deletes an HPA may scale by hand next; the turn must not overwrite that.
-            record.turn.cancel()
+            record.task.cancel()
         self._timeouts.ended(subject=key)
         self._schedule.forget(key)
         self._reconciler.forget(key)

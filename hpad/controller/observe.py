@@ -58,10 +58,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     `owned`: the HPAs are objects of the API server, which keeps their status. `patience`: seconds that the metrics of
     one HPA may take. `dry_run`: decide, but write nothing. `yields`: leave a target alone that an HPA of the API
     server scales and hpad does not own. `own` reads the annotations of an HPA. `budgets` are those that HPAs may
-    share. `gap`: after this time without a
-    reconcile, or `GAP_PERIODS` of a longer period of the HPA, state of an earlier process is incomplete even if no turn
-    is missing from it. `status_refresh`: measured values alone are written to a status at most once per this time; 0:
-    whenever they change.
+    share. `gap`: after this time without a reconcile, or `GAP_PERIODS` of a longer period of the HPA, state of an
+    earlier process is incomplete even if no turn is missing from it. `status_refresh`: measured values alone are
+    written to a status at most once per this time; 0: whenever they change.
     """
 
     tunables: Tunables
@@ -252,7 +251,7 @@ class Observer:
 
     def _holds(self, turn: Turn) -> bool:
         """Whether the status was written in this interval of the HPA: changed values alone are not written again."""
-        last, interval = turn.record.status_written, self.options.status_refresh.total_seconds()
+        last, interval = turn.record.status_written_at, self.options.status_refresh.total_seconds()
         if interval <= 0 or last is None:
             return False
         key, now = turn.view.key, turn.timing.moment.monotonic

@@ -172,19 +172,19 @@ class Record(msgspec.Struct):
 
     `due` is the next planned time in monotonic seconds, and `planned` the planned moment of the last regular turn.
     `cooldown_until` (monotonic seconds) stays set until a turn starts after it. `period` is the HPA's own sync period
-    in seconds (annotation `hpad.io/sync-period`); None: that of the schedule. `turn` is the turn under way.
+    in seconds (annotation `hpad.io/sync-period`); None: that of the schedule. `task` is that of the turn under way.
 
-    The last three belong to the reconciles. `status_written` is the time of the turn that wrote the HPA's status last;
-    None if that is not known, or if the HPA was edited since. `outdated`: turns in succession that ended without a
-    decision because the HPA was edited. `logged` is what the log has said about the HPA.
+    The last three belong to the reconciles. `status_written_at` is the time, in monotonic seconds, of the turn that
+    wrote the HPA's status last; None if that is not known, or if the HPA was edited since. `outdated`: turns in
+    succession that ended without a decision because the HPA was edited. `logged` is what the log has said about it.
     """
 
     due: float | None = None
     planned: Moment | None = None
     cooldown_until: float | None = None
     period: float | None = None
-    turn: asyncio.Task[Any] | None = None
-    status_written: float | None = None
+    task: asyncio.Task[Any] | None = None
+    status_written_at: float | None = None
     outdated: int = 0
     logged: Logged = NOTHING_LOGGED
 
@@ -317,8 +317,8 @@ class Schedule:
         if not members:
             del self._namespaces[key.namespace]
         record = self.records.pop(key, None)
-        if record is not None and record.turn is not None:
-            self.records[key] = Record(turn=record.turn)  # a new HPA of this name must wait for it
+        if record is not None and record.task is not None:
+            self.records[key] = Record(task=record.task)  # a new HPA of this name must wait for it
 
 
 def _lateness(record: Record, now: float) -> float | None:

@@ -133,12 +133,12 @@ class Writes:
     async def _report_status(self, turn: Turn, done: Reconcile) -> bool:
         """Writes the status, and notes when. Returns whether it needs no further attempt."""
         record, written = turn.record, False
-        record.status_written = turn.timing.moment.monotonic  # before the write: an edit meanwhile clears it
+        record.status_written_at = turn.timing.moment.monotonic  # before the write: an edit meanwhile clears it
         try:
             written = await self._write_status(turn, _status(done))
         finally:
             if not written:
-                record.status_written = None
+                record.status_written_at = None
         return written
 
     async def _write_status(self, turn: Turn, status: HorizontalPodAutoscalerStatus) -> bool:

@@ -260,11 +260,11 @@ class Validity(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_un
         """Returns the closed validity; the unchanged one if a turn was due, which may have started."""
         return msgspec.structs.replace(self, closed=True) if self.seconds_left(at, now) > EARLY_SECONDS else self
 
-    def prolonged(self, turn: "Validity") -> "Validity":
-        """Returns the validity up to the turn planned after `turn`, which left nothing to remember."""
-        if self.boot != turn.boot or turn.ticks < self.ticks:  # the times of two boots have no common zero
+    def prolonged(self, later: "Validity") -> "Validity":
+        """Returns the validity up to the end of `later`, that of a later turn which left nothing to remember."""
+        if self.boot != later.boot or later.ticks < self.ticks:  # the times of two boots have no common zero
             return self
-        return Validity(self.boot, self.ticks, turn.ticks + turn.lasts - self.ticks, turn.grace)
+        return Validity(self.boot, self.ticks, later.ticks + later.lasts - self.ticks, later.grace)
 
     def invalidated(self) -> "Validity":
         """Returns the validity of a memory that may have a gap from now on."""

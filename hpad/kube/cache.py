@@ -206,7 +206,7 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
 
     A version that differs only in its status keeps the stored spec object. Most versions are status writes, and a spec
     with its compiled form is half of an HPA's memory: replacing it each time would fragment the heap.
-    `status_written` is called with the key of an HPA and the name of another client that has written its status.
+    `status_written_by` is called with the key of an HPA and the name of another client that has written its status.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         optional: bool = False,
         params: Mapping[str, str] | None = None,
         bug: Callable[[], None] | None = None,
-        status_written: Callable[[Key, str], None] | None = None,
+        status_written_by: Callable[[Key, str], None] | None = None,
     ) -> None:
         autoscaler = AUTOSCALER_KEY if form is hpas.AUTOSCALER else ""
         read, version = functools.partial(hpas.decode, form=form), operator.attrgetter("metadata.resource_version")
@@ -226,7 +226,7 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         super().__init__(scope, kind, params=params, bug=bug)
         self.form = form
         self._client = scope.client
-        self._status_written = status_written
+        self._status_written_by = status_written_by
         self._originals: dict[Key, Original] = {}
 
     def put(self, decoded: DecodedObject[HorizontalPodAutoscaler], *, listed: bool = False) -> None:
@@ -279,12 +279,14 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
             self._originals.pop(key, None)
             return
         self._originals[key] = new.original
-        if before is None or old is None or old.metadata.uid != new.value.metadata.uid or self._status_written is None:
+        if self._status_written_by is None or before is None:
+            return
+        if old is None or old.metadata.uid != new.value.metadata.uid:
             return
         # An entry with a later time is a new write; entries of earlier writes stay in managedFields.
         for manager, time in new.original.status_writers.items():
             if time > before.status_writers.get(manager, ""):
-                self._status_written(key, manager)
+                self._status_written_by(key, manager)
 
 
 def _same_spec(

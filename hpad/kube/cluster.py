@@ -89,7 +89,7 @@ class Cluster:
             scope,
             params={"labelSelector": selector} if selector else None,
             bug=bug,
-            status_written=self._competitors.status_written,
+            status_written_by=self._competitors.status_written_by,
         )
         self.hpas = cache(form=hpas.HPA)
         self.autoscalers = cache(form=hpas.AUTOSCALER, optional=watching.hpas)

@@ -157,7 +157,7 @@ class Competitors:
             previous = self._scaled.get(target)
             self._scaled[target] = (UNNAMED if previous is None else previous[0], self._clock.monotonic())
 
-    def status_written(self, key: Key, manager: str) -> None:
+    def status_written_by(self, key: Key, manager: str) -> None:
         """Remembers another client that has written the status of this HPA."""
         self._reported[key] = (manager, self._clock.monotonic())
 

@@ -172,10 +172,10 @@ class Caller:
         """Makes an attempt, and further ones for the queries that may succeed then. Ends within the limits' budget."""
         end = self._clock.monotonic() + self._limits.budget
         found = await self._attempt(queries, self._limits.timeout)
-        for turn in range(retries):
+        for attempt in range(retries):
             errors = ((index, answer) for index, answer in enumerate(found) if isinstance(answer, AdapterError))
             again = [index for index, error in errors if error.blame in ("source", "cluster") and not error.lasting]
-            pause = _BACKOFF_SECONDS * 2**turn * (0.5 + random.random())
+            pause = _BACKOFF_SECONDS * 2**attempt * (0.5 + random.random())
             remaining = end - self._clock.monotonic() - pause
             if not again or remaining <= pause:
                 break

@@ -64,7 +64,7 @@ def test_a_write_of_another_client_is_reported_for_five_minutes() -> None:
         known, target = Competitors(virtual_time.VirtualClock(), None), target_key("default", web.spec.scale_target_ref)
         known.written(target, scale(3))
         known.read(target, scale(2))
-        known.status_written(web.key, "someone")
+        known.status_written_by(web.key, "someone")
         found = []
         for seconds in (299, 2):
             await asyncio.sleep(seconds)
