@@ -213,7 +213,7 @@ def _chart_url(server: Any, field: str, found: FoundRules) -> str:
         hint = "; the chart appends port 9090 unless port is 0" if "port" not in (server or {}) else ""
         shown = "…" if "@" in whole else whole
         found.errors.append(invalid(f"{field}.url", shown, detail + hint))
-    return whole
+    return parts._replace(path=parts.path.replace("//", "/")).geturl()  # as path.Join of prometheus-adapter
 
 
 def _arguments(arguments: Any, field: str) -> Iterator[Note]:

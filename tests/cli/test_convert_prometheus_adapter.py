@@ -147,6 +147,7 @@ def test_values_of_the_chart_become_a_source_with_its_url(convert: Any, prefix: 
         ({"url": "https://p"}, "https://p:9090"),
         ({"url": "https://p", "port": 0}, "https://p"),
         ({"url": "https://p", "port": None}, "https://p"),
+        ({"url": "https://p/", "port": 0, "path": "/prometheus"}, "https://p/prometheus"),
         ({"url": "https://p", "port": "80", "path": None}, "https://p:80"),
         ({"port": 9091}, "http://prometheus.default.svc:9091"),
         (None, "http://prometheus.default.svc:9090"),
