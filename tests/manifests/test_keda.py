@@ -142,6 +142,11 @@ def test_memory_of_a_container_in_the_older_form() -> None:
             "20",
         ),
         (
+            {"useRegex": "true", "queueName": "(?i)^orders"},
+            {"queue_regex": "(?i).*(?:^orders).*", "mode": "messages", "aggregate": "sum", "vhost": "/"},
+            "20",
+        ),
+        (
             {"useRegex": "true", "mode": "ExpectedQueueConsumptionTime"},
             {"queue_regex": "(?i).*(?:orders).*", "mode": "drain_time", "aggregate": "max", "vhost": "/"},
             "20",
@@ -306,6 +311,12 @@ def test_a_fallback_applies_to_all_metrics_but_cpu_and_memory(spec: dict[str, An
     cpu = trigger("cpu", {"value": "60"}, metricType="Utilization")
     read = policies(converted(cpu, trigger("rabbitmq", RABBITMQ), **spec))
     assert [str(each.fallback) if each.fallback else None for each in read.policies] == [None, expected]
+
+
+def test_a_fallback_of_cpu_alone_is_left_out_with_a_note() -> None:
+    cpu = trigger("cpu", {"value": "60"}, metricType="Utilization")
+    found = converted(cpu, minReplicaCount=1, fallback={"failureThreshold": 3, "replicas": 6})
+    assert [(note.field, note.lost) for note in found.notes] == [("spec.fallback", False)]
 
 
 def test_activation_thresholds_are_carried_over() -> None:

@@ -83,7 +83,8 @@ def _query(trigger: Trigger, mode: str, *, by_amqp: bool) -> dict[str, Any]:
         query["include_unacked"] = False
     if not by_pattern:
         return query
-    query = {"queue_regex": f"(?i).*(?:{name}).*", **{key: query[key] for key in query if key != "queue"}}
+    part = name.removeprefix("(?i)")  # a flag that Python takes at the start only
+    query = {"queue_regex": f"(?i).*(?:{part}).*", **{key: query[key] for key in query if key != "queue"}}
     trigger.note_change(
         "queueName",
         f'KEDA\'s pattern means any part of a name, in any case; carried over as "{query["queue_regex"]}": '

@@ -123,6 +123,10 @@ def fallback(spec: Fields, conversion: Conversion) -> Fallback | None:
     if not behavior or behavior == MODIFIERS:
         return None
     fields = spec.object("fallback")
+    if not conversion.external():
+        fields.skip()
+        conversion.note_change("spec.fallback", "is left out: KEDA has none for cpu and memory")
+        return None
     replicas, threshold = fields.count("replicas", 0), fields.count("failureThreshold", 3)
     if behavior == HOLD:
         _note_unneeded(fields, conversion)
