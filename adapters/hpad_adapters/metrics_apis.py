@@ -149,7 +149,10 @@ class CustomMetrics:
         Raises AdapterError if the server has no version of the API.
         """
         version = await self._preferred_version() if queries else ""
-        return list(await asyncio.gather(*(or_error(self._one(query, version)) for query in queries)))
+        answers = list(await asyncio.gather(*(or_error(self._one(query, version)) for query in queries)))
+        if any(isinstance(each, AdapterError) and _NOT_SERVED in each.message for each in answers):
+            self._version = None  # after an upgrade of the metrics server it may be gone
+        return answers
 
     async def aclose(self) -> None:
         """Does nothing: hpad closes its client of the API server."""
@@ -205,7 +208,7 @@ class CustomMetrics:
         return next((each for each in answer.groups if each.name == name), None)
 
     async def _preferred_version(self) -> str:
-        """Returns the server's preferred version among the supported ones; cached once there is one."""
+        """Returns the server's preferred version among the supported ones; cached while it is served."""
         if self._version is None:
             group = await self._group(_GROUP)
             if group is None:

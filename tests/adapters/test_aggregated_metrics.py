@@ -290,6 +290,18 @@ async def test_an_api_that_is_added_later_is_found(server):
     assert isinstance(answer, PodSample)
 
 
+async def test_a_version_that_is_no_longer_served_is_replaced_by_one_that_is(server):
+    old, query = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default", testing.pods_metric("pps", "app=web")
+    server.answers = {"/apis": groups("v1beta1"), f"{old}/pods/*/pps": custom(("web-1", "1"))}
+    adapter = CustomMetrics(PATIENT, server.context)
+    await adapter.answer([query])
+    server.answers = {"/apis": groups("v1beta2"), f"{V1BETA2}/pods/*/pps": custom(("web-1", "2"))}
+    [before] = await adapter.answer([query])
+    [after] = await adapter.answer([query])
+    assert isinstance(before, AdapterError)
+    assert isinstance(after, PodSample)
+
+
 @pytest.mark.parametrize(
     ("api_version", "text"),
     [
