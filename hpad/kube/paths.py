@@ -2,7 +2,7 @@
 
 import re
 from typing import Final, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from hpad.api.metadata import Key
 
@@ -55,7 +55,7 @@ def described(method: str, path: str) -> str:
 
     Source: apimachinery, api/errors/errors.go: NewGenericServerResponse.
     """
-    parts = path.strip("/").split("/")
+    parts = [unquote(part) for part in path.strip("/").split("/")]
     roots = {"api": 2, "apis": 3}.get(parts[0], len(parts))
     group, rest = parts[1] if parts[0] == "apis" and len(parts) > 1 else "", parts[roots:]
     if len(rest) >= 3 and rest[0] == "namespaces":

@@ -251,6 +251,7 @@ async def test_the_certificate_is_checked_for_the_configured_server_name(authori
         ("/api/v1/namespaces/n/pods", "get pods"),
         ("/api/v1/namespaces/n", "get namespaces n"),
         ("/apis/apps/v1/namespaces/n/deployments/d/scale", "get deployments.apps d"),
+        ("/apis/external.metrics.k8s.io/v1beta1/namespaces/n/a%3Ab", "get a:b.external.metrics.k8s.io"),
         ("/apis/apps/v1", ""),
         ("/apis/apps", ""),
         ("/version", ""),
