@@ -325,7 +325,8 @@ def _replicas(
     if metric.of_pods:
         return by_pods(usage, current, allowed, huge=gates.HPAHugeProposals)
     if metric.kind == AVERAGE_VALUE:
-        return by_share(usage, metric.amount, current if gates.HPASpecReplicasKept else status, allowed)
+        kept, huge = current if gates.HPASpecReplicasKept else status, gates.HPAHugeProposals or metric.type == EXTERNAL
+        return by_share(usage, metric.amount, kept, allowed, huge=huge)
     return by_ratio(usage, current, allowed, keeps=gates.HPANoReadyPodsKept)
 
 
@@ -348,15 +349,16 @@ def by_pods(usage: Usage, current: int, allowed: Tolerances, *, huge: bool) -> i
     return current if turned else replicas
 
 
-def by_share(usage: Usage, amount: int, kept: int, allowed: Tolerances) -> int:
+def by_share(usage: Usage, amount: int, kept: int, allowed: Tolerances, *, huge: bool) -> int:
     """Divides the total by `amount`, the metric target per replica, in milli-units; `kept` within the tolerance.
 
     That is the count of the spec (HPASpecReplicasKept), in Kubernetes that of the status, by which the ratio is
-    computed. Source: Kubernetes 1.36, replica_calculator.go: GetExternalPerPodMetricReplicas.
+    computed. `huge` as in `by_pods`; in Kubernetes, External metrics have it, and Object metrics do not.
+    Source: Kubernetes 1.36, replica_calculator.go: GetExternalPerPodMetricReplicas, GetObjectPerPodMetricReplicas.
     """
     if allowed.allow(usage.ratio) or usage.total is None:
         return kept
-    return _capped(quotient(float(usage.total), float(amount)))
+    return (_capped if huge else ceil_int32)(quotient(float(usage.total), float(amount)))
 
 
 def by_ratio(usage: Usage, current: int, allowed: Tolerances, *, keeps: bool) -> int:

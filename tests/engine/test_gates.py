@@ -177,6 +177,16 @@ def test_a_huge_value_scales_to_the_maximum_with_the_gate(fixed: bool, desired: 
     assert web.reconcile(used([10**12] * 5), after=15).desired == desired
 
 
+@pytest.mark.parametrize("gate", [True, False])
+def test_a_huge_total_scales_to_the_maximum_without_the_gate_if_it_is_external(gate: bool) -> None:
+    """Kubernetes caps what a total of an External metric asks for, but not that of an Object metric."""
+    gates, past_int32 = Gates(HPAHugeProposals=gate), 2**31
+    web = Workload(external("q", averageValue="1"), replicas=5, behavior=NO_DOWN_WINDOW, gates=gates)
+    assert web.reconcile(series(past_int32), after=15).desired == 10
+    web = Workload(object_metric("q", averageValue="1"), replicas=5, behavior=NO_DOWN_WINDOW, gates=gates)
+    assert web.reconcile(one(past_int32), after=15).desired == (10 if gate else 1)
+
+
 POLICIES = [{"type": "Pods", "value": 2**31 - 1}, {"type": "Percent", "value": 2**31 - 1}]
 
 

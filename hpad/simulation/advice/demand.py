@@ -120,7 +120,8 @@ def _of_all(amount: int, tolerance: Tolerances, average: bool, value: float, cou
     milli = round(value * 1000)
     if average:
         ratio = quotient(float(milli), float(amount) * float(count))
-        return by_share(Usage(ratio=ratio, value=None, pods=count, total=milli), amount, count, tolerance)
+        usage = Usage(ratio=ratio, value=None, pods=count, total=milli)
+        return by_share(usage, amount, count, tolerance, huge=True)
     usage = Usage(ratio=quotient(float(milli), float(amount)), value=milli, pods=count)
     return by_ratio(usage, count, tolerance, keeps=True)
 
