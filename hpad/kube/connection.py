@@ -5,7 +5,6 @@ from typing import Final, cast
 
 import aiohttp
 import httptools
-from multidict import CIMultiDict
 
 from hpad.kube import errors
 from hpad.kube.exchange import AnswerTooLarge, Failed, HttpAnswer, abort
@@ -33,6 +32,8 @@ class KeptConnection(asyncio.Protocol):
         self._sent = False
         """Whether the request has left: what arrives before is no answer to it."""
         self._reading = _AnswerReader()
+        self._ends = 0.0
+        self._timer: asyncio.TimerHandle | None = None
 
     async def exchange(self, message: bytes, ends: float) -> HttpAnswer:
         """Sends a request and returns the answer. Raises Failed, and is closed after it, as after a cancellation."""
@@ -40,15 +41,15 @@ class KeptConnection(asyncio.Protocol):
         self.usable = self._sent = False
         self._reading.begin()
         self._waiter = loop.create_future()
-        timer = loop.call_at(ends, self._time_out)
+        self._ends = ends
+        if self._timer is None or ends < self._timer.when():
+            self._set_timer()
         try:
-            loop.call_soon(self._send, message, ends)
+            loop.call_soon(self._send, message)
             answer = await self._waiter
         except BaseException:
             self.abort()
             raise
-        finally:
-            timer.cancel()
         self.used_at = loop.time()
         return answer
 
@@ -56,11 +57,26 @@ class KeptConnection(asyncio.Protocol):
         self.usable = False
         abort(self._transport)
 
-    def _send(self, message: bytes, ends: float) -> None:
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(self._ends, self._on_timer)
+
+    def _on_timer(self) -> None:
+        """Ends an exchange in time. The timer of one serves those that follow: nearly all end long before."""
+        self._timer = None
+        if self._waiter is None or self._waiter.done():
+            return
+        if asyncio.get_running_loop().time() < self._ends:
+            self._set_timer()
+        else:
+            self._time_out()
+
+    def _send(self, message: bytes) -> None:
         """Called in the next round of the loop, so that the writes of a batch leave together: fewer wake-ups."""
         if self._waiter is None or self._waiter.done():  # cancelled, or lost
             return
-        if asyncio.get_running_loop().time() >= ends:  # this process stood still
+        if asyncio.get_running_loop().time() >= self._ends:  # this process stood still
             self._time_out()
         else:
             self._sent = True
@@ -113,6 +129,7 @@ class _AnswerReader:
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
+        self._clear()
         self.begin()
 
     def begin(self) -> None:
@@ -124,7 +141,6 @@ class _AnswerReader:
         """Bytes of the answer, complete or not."""
         self.ends_well = False
         """Whether the server keeps the connection, and nothing has followed the answer."""
-        self._clear()
 
     def feed(self, data: bytes) -> None:
         self.received += len(data)
@@ -138,11 +154,11 @@ class _AnswerReader:
 
     def end(self) -> None:
         """Completes an answer without a length, which ends with the connection. Proxies of HTTP/1.0 send such."""
-        if "Content-Length" not in self._headers and "Transfer-Encoding" not in self._headers:
+        if not {name.lower() for name, _ in self._headers} & {b"content-length", b"transfer-encoding"}:
             self.on_message_complete()
 
     def _clear(self) -> None:
-        self._headers: CIMultiDict[str] = CIMultiDict()
+        self._headers: list[tuple[bytes, bytes]] = []
         self._parts: list[bytes] = []
 
     # Called by the parser.
@@ -155,7 +171,7 @@ class _AnswerReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self.status:
-            self._headers.add(name.decode("latin-1"), value.decode("latin-1"))
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self.answer is None:

@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
+
+from multidict import CIMultiDict
 
 from hpad.kube import errors
 
@@ -27,11 +29,16 @@ class HttpRequest(NamedTuple):
 
 
 class HttpAnswer(NamedTuple):
-    """A complete answer of any status. `headers` finds a name in any case."""
+    """A complete answer of any status."""
 
     status: int
-    headers: Mapping[str, str]
+    raw_headers: Sequence[tuple[bytes, bytes]]
     body: bytes
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, found by their names in any case. Few answers are asked for them."""
+        return CIMultiDict([(name.decode("latin-1"), value.decode("latin-1")) for name, value in self.raw_headers])
 
 
 class Failed(Exception):

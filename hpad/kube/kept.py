@@ -32,6 +32,8 @@ class KeptConnections:
         self._server = connector.server
         self._path = parts.path
         self._headers = _lines({"Host": parts.netloc, **headers})
+        self._last: tuple[Mapping[str, str], str] = {}, ""
+        """The headers of the last request, and as they are sent."""
         self._largest = largest
         self._idle: list[KeptConnection] = []
         """In the order of their last use."""
@@ -44,15 +46,19 @@ class KeptConnections:
         Nothing of the request is sent after that. A PUT, which does the same twice as once, is sent again over a new
         connection if the first one ends before the answer begins.
         """
-        body = request.body or b""
-        head = f"{request.method} {self._path}{request.target} HTTP/1.1\r\n{self._headers}{_lines(request.headers)}"
-        message = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        message = self._message(request, request.body or b"")
         try:
             return await self._exchanged(self._kept() or await self._connected(ends), message, ends)
         except Unanswered:
             if self._closed or request.method != "PUT":
                 raise
         return await self._exchanged(await self._connected(ends), message, ends)
+
+    def _message(self, request: HttpRequest, body: bytes) -> bytes:
+        if request.headers is not self._last[0]:  # seldom: they change with the credentials
+            self._last = request.headers, _lines(request.headers)
+        head = f"{request.method} {self._path}{request.target} HTTP/1.1\r\n{self._headers}{self._last[1]}"
+        return b"%bContent-Length: %d\r\n\r\n%b" % (head.encode(), len(body), body)
 
     def close(self) -> None:
         """Closes all connections; what is in progress fails."""

@@ -5,7 +5,7 @@ import contextlib
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import aiohttp
 import yarl
@@ -98,11 +98,16 @@ class _Response(aiohttp.ClientResponse):
         super().close()
 
 
-class _Connections(NamedTuple):
-    """What requests and streams are sent over; `kept` is None where all go by aiohttp, through a proxy."""
+class _Connections:
+    """What requests and streams are sent over; `kept` is None where all go by aiohttp, through a proxy.
 
-    session: aiohttp.ClientSession
-    kept: KeptConnections | None
+    `users` is the number of requests and streams in progress.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, kept: KeptConnections | None) -> None:
+        self.session = session
+        self.kept = kept
+        self.users = 0
 
     async def aclose(self) -> None:
         if self.kept is not None:
@@ -126,8 +131,8 @@ class Session:
         self._largest = largest
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._current: _Connections | None = None
-        self._users: dict[_Connections, int] = {}
-        """How many requests and streams are in progress over the current connections, and over earlier ones."""
+        self._earlier: list[_Connections] = []
+        """Those over which something may be in progress."""
         self._closed = False
 
     def renew(self) -> None:
@@ -135,12 +140,15 @@ class Session:
 
         What is in progress keeps its connection, which is closed after it.
         """
-        self._current = None
+        if self._current is not None:
+            self._earlier.append(self._current)
+            self._current = None
 
     async def aclose(self) -> None:
         """Closes all connections; what is in progress fails, and so do later requests."""
         self._closed = True
-        for connections in tuple(self._users):
+        self.renew()
+        for connections in tuple(self._earlier):
             await connections.aclose()
         await asyncio.sleep(0)  # noqa: TID251  # aborted connections are closed in the next round of the loop
 
@@ -151,17 +159,20 @@ class Session:
         in seconds. Raises Failed without a complete answer, and what `allowed` raised. A request that ends early leaves
         nothing behind that is sent later.
         """
-        left = await self._turn(timeout)
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + timeout
+        if self._turns.locked():
+            await self._wait(ends)
+        else:
+            await self._turns.acquire()
         try:
             permitted = None if allowed is None or request.body is None else allowed()
-            if permitted is None or permitted >= left:
-                return await self._answered(request, left)
-            loop = asyncio.get_running_loop()
-            ends = loop.time() + permitted
+            until = ends if permitted is None else min(ends, loop.time() + permitted)
             try:
-                return await self._answered(request, permitted)
+                return await self._answered(request, until)
             except Failed as failure:
-                if failure.reason != errors.TIMEOUT or loop.time() < ends - _EARLY_S:  # as one to connect
+                limited = until < ends and failure.reason == errors.TIMEOUT
+                if not limited or loop.time() < until - _EARLY_S:  # as one to connect
                     raise
                 raise self._outlasted(failure) from failure
         finally:
@@ -185,50 +196,40 @@ class Session:
             self._doubt(connections, failure)
             raise
         finally:
-            await self._left(connections)
+            connections.users -= 1
+            await self._close_unused()
 
-    async def _turn(self, timeout: float) -> float:
-        """Waits until fewer than AT_ONCE requests are in progress; returns the seconds that are left. Raises Failed."""
-        if not self._turns.locked():
-            await self._turns.acquire()  # at once
-            return timeout
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
+    async def _wait(self, ends: float) -> None:
+        """Waits until fewer than AT_ONCE requests are in progress. Raises Failed."""
         try:
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout_at(ends):
                 await self._turns.acquire()
         except TimeoutError as error:
             raise Failed(*errors.unreachable(self._server, error)) from None
-        return deadline - loop.time()
 
-    async def _answered(self, request: HttpRequest, seconds: float) -> HttpAnswer:
+    async def _answered(self, request: HttpRequest, ends: float) -> HttpAnswer:
+        seconds = ends - asyncio.get_running_loop().time()
         if seconds <= 0.0:  # which aiohttp takes for no limit
             raise Failed(*errors.unreachable(self._server, TimeoutError()))
         connections = self._entered()
         try:
             if request.body is None or connections.kept is None:
                 return await self._read(connections.session, request, seconds)
-            return await self._written(connections.kept, request, seconds)
+            return await connections.kept.send(request, ends)
         except (Failed, asyncio.CancelledError) as error:  # callers have time limits of their own
             self._doubt(connections, error)
             raise
         finally:
-            await self._left(connections)
-
-    async def _written(self, kept: KeptConnections, request: HttpRequest, seconds: float) -> HttpAnswer:
-        try:
-            return await kept.send(request, asyncio.get_running_loop().time() + seconds)
-        except Failed as failure:
-            if self._closed:
-                raise self._closed_failure() from failure
-            raise
+            connections.users -= 1
+            if self._earlier:
+                await self._close_unused()
 
     async def _read(self, session: aiohttp.ClientSession, request: HttpRequest, seconds: float) -> HttpAnswer:
         # aiohttp would round times of more than `ceil_threshold` up to whole seconds.
         limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_S, ceil_threshold=math.inf)
         answer = await self._requested(session, request, limits)
         try:
-            return HttpAnswer(answer.status, answer.headers, await self._body(answer))
+            return HttpAnswer(answer.status, answer.raw_headers, await self._body(answer))
         except BaseException:
             answer.close()
             raise
@@ -252,8 +253,6 @@ class Session:
                 allow_redirects=False,
             )
         except errors.FOREIGN as error:
-            if self._closed:
-                raise self._closed_failure() from error
             raise Failed(*errors.explained(self._server, error)) from error
 
     async def _body(self, answer: aiohttp.ClientResponse) -> bytes:
@@ -276,20 +275,24 @@ class Session:
             raise self._closed_failure()
         if self._current is None:
             self._current = self._opened()
-        self._users[self._current] = self._users.get(self._current, 0) + 1
+        self._current.users += 1
         return self._current
 
     def _doubt(self, connections: _Connections, error: Failed | asyncio.CancelledError) -> None:
-        """Leaves the connections to what is in progress, after a request was not answered."""
+        """Leaves the connections to what is in progress, after a request was not answered.
+
+        Raises Failed for an error that came because all connections have been closed.
+        """
+        if self._closed and isinstance(error, Failed):
+            raise self._closed_failure() from error
         if connections is self._current and (not isinstance(error, Failed) or error.reason in _UNHEARD):
             self.renew()
 
-    async def _left(self, connections: _Connections) -> None:
-        """Ends a request or stream. Closes earlier connections over which nothing is in progress."""
-        self._users[connections] -= 1
-        while ended := [each for each, users in self._users.items() if not users and each is not self._current]:
-            del self._users[ended[0]]  # before the wait, in which other requests end
-            await ended[0].aclose()
+    async def _close_unused(self) -> None:
+        """Closes earlier connections over which nothing is in progress."""
+        while unused := [each for each in self._earlier if not each.users]:
+            self._earlier.remove(unused[0])  # before the wait, in which other requests end
+            await unused[0].aclose()
 
     def _opened(self) -> _Connections:
         """`trust_env` is off: it would cost two thread switches per request."""

@@ -139,6 +139,30 @@ def test_the_wait_for_a_turn_counts_for_the_time_of_a_request(run, monkeypatch):
     run(main())
 
 
+def test_each_request_over_a_connection_has_its_own_time(run):
+    first_over = asyncio.Event()
+
+    async def answers_late(peer):
+        await first_over.wait()
+        await peer.says(OK)
+
+    async def main():
+        async with RawServer(OK, answers_late, silent).serving() as server:
+            client, loop = opened(server.url), asyncio.get_running_loop()
+            assert (await ask(client, "PUT", b"{}", timeout=0.2)).body == b"ok"
+            longer = asyncio.ensure_future(ask(client, "PUT", b"{}", timeout=60.0))
+            await asyncio.sleep(0.4)  # the time of the first request is over
+            first_over.set()
+            assert (await longer).body == b"ok"
+            began = loop.time()
+            assert (await fails(client, "PUT", b"{}", timeout=0.2)).reason == "Timeout"
+            assert loop.time() - began < 30.0  # not the time of the request before
+            assert (server.connections, len(server.requests)) == (1, 3)
+            await client.aclose()
+
+    run(main())
+
+
 async def test_idle_connections_are_closed_after_their_time(monkeypatch):
     monkeypatch.setattr(session, "KEEP_ALIVE_S", 0.05)
     async with RawServer(OK).serving() as server:
