@@ -151,7 +151,7 @@ def _usage(item: PodMetrics, resource: str, container: str, ignored: Sequence[st
     """Returns the usage of one container or, for "", the sum of all but the ignored; None if one of them has none."""
     total = None
     for each in item.containers or ():
-        if (container and each.name != container) or each.name in ignored:
+        if (container and each.name != container) or (ignored and each.name in ignored):
             continue
         usage = None if each.usage is None else each.usage.get(resource)
         if usage is None:

@@ -34,21 +34,17 @@ TRUE = "True"
 FALSE = "False"
 
 
-def with_condition(conditions: tuple[Condition, ...], made: Condition, now: datetime) -> tuple[Condition, ...]:
-    """Returns the conditions with one of them set; its time of transition changes only with its status.
+def with_condition(conditions: tuple[Condition, ...], made: Condition) -> tuple[Condition, ...]:
+    """Returns the conditions with one of them set, whose transition is of now; where its status stays, of before.
 
     Source: Kubernetes 1.36, horizontal.go: setConditionInList.
     """
     for index, condition in enumerate(conditions):
         if condition.type == made.type:
-            since = condition.last_transition_time if condition.status == made.status else now
-            if (condition.reason, condition.message, condition.status, condition.observed_generation) == (
-                made.reason, made.message, made.status, made.observed_generation,
-            ):  # fmt: skip
-                return conditions
-            changed = msgspec.structs.replace(made, last_transition_time=since)
-            return (*conditions[:index], changed, *conditions[index + 1 :])
-    return (*conditions, msgspec.structs.replace(made, last_transition_time=now))
+            if condition.status == made.status:
+                made = msgspec.structs.replace(made, last_transition_time=condition.last_transition_time)
+            return conditions if made == condition else (*conditions[:index], made, *conditions[index + 1 :])
+    return (*conditions, made)
 
 
 def without_condition(conditions: tuple[Condition, ...], kind: str) -> tuple[Condition, ...]:

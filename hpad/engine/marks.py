@@ -46,9 +46,8 @@ class Draft(msgspec.Struct):
     generation: int | None = None
 
     def condition(self, kind: str, status: str, reason: str, message: str) -> None:
-        message = begin(message, _LONGEST_MESSAGE)
-        made = Condition(kind, status, None, reason, message, self.generation)
-        self.conditions = with_condition(self.conditions, made, self.now)
+        made = Condition(kind, status, self.now, reason, begin(message, _LONGEST_MESSAGE), self.generation)
+        self.conditions = with_condition(self.conditions, made)
 
     def warn(self, reason: str, message: str, detail: str = "") -> None:
         self.events.append(Event(WARNING, reason, begin(message, _LONGEST_MESSAGE), detail))

@@ -6,6 +6,7 @@ Source of conditions, events and error texts: Kubernetes 1.36, horizontal.go: re
 import functools
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -97,6 +98,10 @@ def sentence(decision: Decision, outcome: Outcome | None) -> str:
     return str(decision) if failure is None else f"{decision}{NOT_WRITTEN}{failure}"
 
 
+_FOUND: Final = ("SucceededGetScale", "the HPA controller was able to get the target's current scale")
+"""Reason and message of AbleToScale where no metric was measured."""
+
+
 def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlement:
     """Returns the results of the reconcile. `outcome` is None where there was nothing to write.
 
@@ -106,12 +111,10 @@ def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlemen
         raise ValueError(f"decision ({decision}) and outcome ({outcome}) do not belong together")
     generation = view.hpa.metadata.generation or None
     draft = Draft(view.hpa.status.conditions, [], truncated_to_seconds(view.now), generation)
-    # Before SucceededGetScale, and with the metrics and counts of the previous status: nothing is known of the target.
+    # With the metrics and counts of the previous status: nothing is known of the target.
     if isinstance(decision.verdict, Halt) and decision.verdict.kind == UNREACHABLE:
         return _unreachable(view, draft, decision, decision.verdict)
-    draft.condition(
-        ABLE_TO_SCALE, TRUE, "SucceededGetScale", "the HPA controller was able to get the target's current scale"
-    )
+    draft.condition(ABLE_TO_SCALE, TRUE, *(_FOUND if decision.restrained is None else decision.restrained.able))
     _unmark_zero(view, draft)
     if isinstance(decision.verdict, Halt):
         return _halted(view, draft, decision, decision.verdict)
@@ -184,7 +187,6 @@ def _explain(draft: Draft, decision: Decision) -> None:
     recommendation, restrained, held = decision.recommendation, decision.restrained, marks.limit(decision)
     if recommendation is not None and recommendation.leader is not None and restrained is not None:
         draft.condition(SCALING_ACTIVE, TRUE, "ValidMetricFound", _found(recommendation.source))
-        draft.condition(ABLE_TO_SCALE, TRUE, *restrained.able)
         if held is None:
             draft.condition(SCALING_LIMITED, TRUE if restrained.is_limited else FALSE, *restrained.limited)
     if held is not None:

@@ -63,11 +63,7 @@ class Form(NamedTuple):
     resource: paths.Resource
     read: Callable[[bytes | msgspec.Raw], HorizontalPodAutoscaler]
     status: frozenset[str]
-
-    @property
-    def head(self) -> bytes:
-        version = f"{self.resource.group}/{self.resource.version}"
-        return b'{"apiVersion":"%b","kind":"%b"' % (version.encode(), self.resource.kind.encode())
+    head: bytes
 
 
 def _autoscaler(raw: bytes | msgspec.Raw) -> HorizontalPodAutoscaler:
@@ -78,8 +74,12 @@ def _fields(status: type[HorizontalPodAutoscalerStatus]) -> frozenset[str]:
     return frozenset(field.encode_name for field in msgspec.structs.fields(status))
 
 
-HPA: Final = Form(paths.HPAS, _HPA.decode, _fields(HorizontalPodAutoscalerStatus))
-AUTOSCALER: Final = Form(paths.AUTOSCALERS, _autoscaler, _fields(AutoscalerStatus))
+def _head(of: paths.Resource) -> bytes:
+    return f'{{"apiVersion":"{of.group}/{of.version}","kind":"{of.kind}"'.encode()
+
+
+HPA: Final = Form(paths.HPAS, _HPA.decode, _fields(HorizontalPodAutoscalerStatus), _head(paths.HPAS))
+AUTOSCALER: Final = Form(paths.AUTOSCALERS, _autoscaler, _fields(AutoscalerStatus), _head(paths.AUTOSCALERS))
 
 
 def hpa(raw: bytes | msgspec.Raw, form: Form = HPA) -> DecodedObject[HorizontalPodAutoscaler]:

@@ -368,17 +368,15 @@ def _pods_fault(answer: Any) -> str | None:
     most = answer.most_busy
     if not isinstance(answer.values, Mapping) or (most is not None and (type(most) is not int or most < 0)):
         return _OTHER
-    for pod, value in answer.values.items():
-        fault = _pod_fault(pod, value)
-        if fault is not None:
-            return fault
+    for pod, value in answer.values.items():  # no calls of functions: there are many pods
+        if not isinstance(pod, str) or not isinstance(value, PodValue) or not isinstance(value.window, timedelta):
+            return _OTHER
+        at, number = value.timestamp, value.value
+        if not isinstance(at, datetime) or at.tzinfo is None:
+            return _NO_TIME
+        if type(number) is not int or number not in _INT64:
+            return _value_fault(number)
     return None
-
-
-def _pod_fault(pod: Any, value: Any) -> str | None:
-    if not isinstance(pod, str) or not isinstance(value, PodValue) or not isinstance(value.window, timedelta):
-        return _OTHER
-    return _value_fault(value.value) if _is_time(value.timestamp) else _NO_TIME
 
 
 def _value_fault(value: Any) -> str | None:

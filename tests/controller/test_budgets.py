@@ -19,7 +19,7 @@ from hpad.api.metadata import Key
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import AdapterError
 from hpad.engine.budget import BudgetMember
-from hpad.engine.conditions import SCALED_TO_ZERO, SCALING_LIMITED, WITHIN_BUDGET, Condition, find, with_condition
+from hpad.engine.conditions import SCALED_TO_ZERO, SCALING_LIMITED, WITHIN_BUDGET, Condition, find
 from hpad.engine.history import Memory, PendingRescale
 from hpad.engine.turn import AskBudget, Reconcile
 from hpad.engine.view import Gates, Tunables, View
@@ -44,8 +44,7 @@ def sharing(name: str, priority: int = 0, **spec: Any) -> HorizontalPodAutoscale
 
 def asleep(name: str) -> HorizontalPodAutoscaler:
     """One whose last replica it has taken."""
-    condition = Condition(SCALED_TO_ZERO, "True", None, "ScaledToZero")
-    found = with_condition((), condition, virtual_time.START)
+    found = (Condition(SCALED_TO_ZERO, "True", virtual_time.START, "ScaledToZero"),)
     made = sharing(name, minReplicas=0)
     return msgspec.structs.replace(made, status=HorizontalPodAutoscalerStatus(desired_replicas=0, conditions=found))
 

@@ -190,9 +190,7 @@ async def test_after_a_restart_without_a_store_the_status_decides(current: int, 
     bench.cluster.scales["web"] = 0
     web = bench.source.get(WEB)
     assert web is not None
-    at_zero = conditions.with_condition(
-        (), conditions.Condition(conditions.SCALED_TO_ZERO, "True", None, "ScaledToZero"), virtual_time.START
-    )
+    at_zero = (conditions.Condition(conditions.SCALED_TO_ZERO, "True", virtual_time.START, "ScaledToZero"),)
     status = HorizontalPodAutoscalerStatus(current_replicas=current, desired_replicas=desired, conditions=at_zero)
     bench.source.put(msgspec.structs.replace(web, status=status))
     await bench.advance(4 * PERIOD)
