@@ -59,6 +59,11 @@ class RedisSettings(RedisServers, frozen=True, forbid_unknown_fields=True, kw_on
     missing_group: Literal["error", "all"] = "error"
     missing_list: Literal["error", "zero"] = "zero"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.only_keys and not self.keys:
+            raise ValueError("only_keys: allows no key; write keys, or leave it out")
+
 
 class Redis:
     """Lengths of lists, streams, sets and hashes in Redis, and pending entries and lag of stream groups.

@@ -37,6 +37,10 @@ class Static:
 
         file: str
 
+        def __post_init__(self) -> None:
+            if not self.file:
+                raise ValueError("file: is empty; write the path of the file with the numbers")
+
     def __init__(self, settings: Settings, context: Context) -> None:
         self._file = Path(settings.file)
         self._clock = context.clock

@@ -35,7 +35,7 @@ def hide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
 @pytest.mark.parametrize(
     ("adapter", "settings", "package", "extra"),
     [
-        (KedaExternal, {"address": "h:1", "metrics": {}}, "grpclib", "keda-external"),
+        (KedaExternal, {"address": "h:1", "metrics": {"depth": {}}}, "grpclib", "keda-external"),
         (Kafka, {"bootstrap_servers": ["h"]}, "aiokafka", "kafka"),
         (Sqs, {}, "aiobotocore", "sqs"),
         (Redis, {"url": "redis://r"}, "redis", "redis"),
@@ -57,10 +57,15 @@ async def test_without_the_extra_the_error_names_the_command(
 @pytest.mark.parametrize(
     ("adapter", "settings", "package", "extra"),
     [
-        (KedaExternal, {"address": "h:1", "metrics": {}}, "grpclib", "keda-external"),
+        (KedaExternal, {"address": "h:1", "metrics": {"depth": {}}}, "grpclib", "keda-external"),
         (Kafka, {"bootstrap_servers": ["h"]}, "aiokafka", "kafka"),
         (Sqs, {}, "aiobotocore", "sqs"),
-        (PostgreSQL, {"host": "h", "database": "d", "username": "u", "metrics": {}}, "asyncpg", "postgresql"),
+        (
+            PostgreSQL,
+            {"host": "h", "database": "d", "username": "u", "metrics": {"a": {"query": "SELECT 1"}}},
+            "asyncpg",
+            "postgresql",
+        ),
         (RabbitMQ, {"url": "amqp://r", "source": "amqp"}, "aiormq", "amqp"),
         (Celery, {"rabbitmq": {"url": "amqp://r", "source": "amqp"}}, "aiormq", "amqp"),
         (Celery, {"redis": {"url": "redis://r"}}, "redis", "redis"),

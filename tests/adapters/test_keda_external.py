@@ -425,9 +425,9 @@ async def test_the_name_of_the_hpa_makes_a_query_personal() -> None:
 )
 def test_invalid_settings_are_refused(settings: dict[str, Any], error: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=error):
-        msgspec.convert({"metrics": {}, **settings}, KedaExternal.Settings)
+        msgspec.convert({"metrics": {"depth": {}}, **settings}, KedaExternal.Settings)
 
 
 def test_kedas_resolver_prefix_is_accepted() -> None:
-    made = msgspec.convert({"metrics": {}, "address": "dns:///scaler.shop:9090"}, KedaExternal.Settings)
+    made = msgspec.convert({"metrics": {"depth": {}}, "address": "dns:///scaler.shop:9090"}, KedaExternal.Settings)
     assert made.address == "dns:///scaler.shop:9090"

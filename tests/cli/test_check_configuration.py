@@ -255,3 +255,86 @@ def test_configuration_of_prometheus_adapter_is_named_with_its_fault_or_with_wha
     path.write_text(text)
     assert main(["check", str(path)]) == 1
     assert capsys.readouterr().out.startswith(f"{path}:{fault}")
+
+
+POSTGRESQL = "adapter: postgresql, host: h, database: d, username: u"
+RABBITMQ = "adapter: rabbitmq, url: http://r"
+AMQP = "adapter: rabbitmq, url: amqp://r, source: amqp"
+KAFKA = "adapter: kafka, bootstrap_servers: [k:9092]"
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("adapter: static, file: ''", "file: is empty; write the path of the file with the numbers"),
+        (f"{POSTGRESQL}, metrics: {{}}", "metrics: is empty; write a metric, such as waiting: {query: "),
+        ("adapter: keda-external, address: a:1, metrics: {}", "metrics: is empty; write a metric, such as "),
+        (
+            "adapter: seasonal, url: http://p, metrics: {}",
+            "metrics: is empty; write a metric, such as floor: {weeks: 4}",
+        ),
+        ("adapter: redis, url: redis://r, only_keys: true", "only_keys: allows no key; write keys, or leave it out"),
+        ("adapter: sqs, only_queues: true", "only_queues: allows no queue; write queues, or leave it out"),
+        (f"{RABBITMQ}, metrics: {{m: {{stream: s, group: g}}}}", "metrics: m: stream: needs stream_url, such as "),
+        (
+            f"{AMQP}, metrics: {{m: {{queue_regex: a.*, mode: ready}}}}",
+            "metrics: m: queue_regex: AMQP cannot list queues",
+        ),
+        (f"{AMQP}, patterns: {{mails: a.*}}", "patterns: AMQP cannot list queues"),
+    ],
+)
+def test_a_source_or_metric_that_can_answer_nothing_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str, error: str
+) -> None:
+    refused(tmp_path, capsys, source, error)
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        *(
+            (
+                f"adapter: prometheus, url: http://p, rules_{each}",
+                f"rules_{each.partition(':')[0]}: has an effect with rules or rules_file only",
+            )
+            for each in ("empty: zero", "reduce: sum", "window: {last: 30s}")
+        ),
+        (f"{RABBITMQ}, offset_reset_policy: latest", "offset_reset_policy: has an effect with stream_url only"),
+        (
+            f"{KAFKA}, metrics: {{m: {{group: g, scale_to_zero_on_invalid_offset: true}}}}",
+            "metrics: m: scale_to_zero_on_invalid_offset: has an effect with offset_reset_policy: earliest or latest",
+        ),
+    ],
+)
+def test_a_setting_of_a_source_that_has_no_effect_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str, error: str
+) -> None:
+    refused(tmp_path, capsys, source, error)
+
+
+def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str, error: str) -> None:
+    file = tmp_path / "hpad.yaml"
+    file.write_text(f"sources:\n  s: {{{source}}}\n")
+    assert main(["check", str(file)]) == 1
+    assert f"{file}:2: configuration: sources: s: {error}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "adapter: cron, metrics: {}",  # Autoscalers bring windows along
+        "adapter: prometheus, url: http://p",
+        "adapter: prometheus, url: http://p, rules: {rules: []}, rules_empty: zero",
+        "adapter: redis, url: redis://r, only_keys: true, keys: {mails: 'jobs:mail'}",
+        "adapter: sqs, only_queues: true, metrics: {m: {queue: jobs}}",
+        f"{RABBITMQ}, only_queues: true, metrics: {{m: {{queue: jobs}}}}",
+        f"{RABBITMQ}, stream_url: rabbitmq-stream://r, offset_reset_policy: latest",
+        f"{KAFKA}, offset_reset_policy: latest, metrics: {{m: {{group: g, scale_to_zero_on_invalid_offset: true}}}}",
+    ],
+)
+def test_a_source_that_can_answer_something_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    file = tmp_path / "hpad.yaml"
+    file.write_text(f"sources:\n  s: {{{source}}}\n")
+    assert main(["check", str(file)]) == 0

@@ -1,6 +1,7 @@
 """The settings of a Kafka source, and of the metrics that the operator defines on it."""
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
@@ -127,7 +128,17 @@ class KafkaSettings(LoginSettings, frozen=True, forbid_unknown_fields=True, kw_o
             trusted_hosts_error(self.trusted_hosts),
             duration_error("request_timeout", self.request_timeout),
             unused_tls_error(self, tls=self.tls),
+            *self._zero_errors(),
         )
+
+    def _zero_errors(self) -> Iterator[str]:
+        for name, each in self.metrics.items():
+            if (
+                each.scale_to_zero_on_invalid_offset
+                and (each.offset_reset_policy or self.offset_reset_policy) == "error"
+            ):
+                text = "has an effect with offset_reset_policy: earliest or latest only"
+                yield f"metrics: {name}: scale_to_zero_on_invalid_offset: {text}"
 
     @property
     def request_seconds(self) -> float:

@@ -83,6 +83,7 @@ class KedaExternalSettings(TlsSettings, frozen=True, forbid_unknown_fields=True,
 
     def __post_init__(self) -> None:
         refuse(
+            "" if self.metrics else "metrics: is empty; write a metric, such as depth: {metadata: {queue: mails}}",
             self.tls_options.error,
             duration_error("request_timeout", self.request_timeout),
             hosts_error("address", [self.plain_address], _EXAMPLE),

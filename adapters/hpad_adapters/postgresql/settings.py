@@ -111,6 +111,8 @@ class PostgreSQLSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         elif not all(host.startswith("/") or _is_host(host) for host in self.hosts):
             text = "write user, port, database and options as settings of their own, and several hosts as a list"
             yield f"host: is not a host name: {text}"
+        if not self.metrics:
+            yield 'metrics: is empty; write a metric, such as waiting: {query: "SELECT count(*) FROM jobs"}'
         for name in ("database", "username"):
             if not getattr(self, name):
                 yield f"{name}: is empty"

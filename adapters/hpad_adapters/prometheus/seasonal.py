@@ -105,6 +105,8 @@ class SeasonalSettings(PrometheusServer, frozen=True, forbid_unknown_fields=True
     def errors(self) -> Iterator[str]:
         """Yields the errors in the fields."""
         yield from super().errors()
+        if not self.metrics:
+            yield "metrics: is empty; write a metric, such as floor: {weeks: 4}"
         if self.timezone not in _ZONES:
             yield f'timezone: there is no {shown(self.timezone)}; write something like "Europe/Berlin"'
 

@@ -193,4 +193,8 @@ class Settings(PrometheusServer, frozen=True, forbid_unknown_fields=True, kw_onl
         yield from super().errors()
         if self.rules and self.rules_file:
             yield "give rules or rules_file, not both"
+        of_rules = {"rules_empty": "missing", "rules_reduce": "error", "rules_window": None}
+        for name, default in of_rules.items():
+            if getattr(self, name) != default and not (self.rules or self.rules_file):
+                yield f"{name}: has an effect with rules or rules_file only"
         yield duration_error("discovery_ttl", self.discovery_ttl)

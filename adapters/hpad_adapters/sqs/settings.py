@@ -84,6 +84,8 @@ class SqsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             errors.append("secret_access_key: needs the access_key_id")
         if self.access_key_id and self.profile:
             errors.append("profile: write either profile or access_key_id")
+        if self.only_queues and not self.queues and not any(each.queue for each in self.metrics.values()):
+            errors.append("only_queues: allows no queue; write queues, or leave it out")
         errors += [f"queues: {name}: {error}" for name, each in self.queues.items() if (error := _queue_error(each))]
         if self.account and not re.fullmatch(r"[0-9]{12}", self.account):
             errors.append(f"account: {shown(self.account)} is not the number of an account, of 12 digits")
