@@ -126,7 +126,7 @@ def object_sample(items: Sequence[MetricValue] | None) -> ObjectSample:
     """
     if items is None or len(items) != 1:
         counted = f"the custom metrics API server returned {len(items or ())} results when we asked for exactly one"
-        raise fetch_failed(CUSTOM_API, counted)
+        raise _of_one_metric(fetch_failed(CUSTOM_API, counted).message)
     item = items[0]
     value = _milli(item.value, f"the custom metric of {item.described_object.name}")
     return ObjectSample(value, item.timestamp or _UNKNOWN_TIME)
@@ -143,8 +143,13 @@ def external_sample(items: Sequence[ExternalMetricValue] | None) -> ExternalSamp
     return ExternalSample(values, min(item.timestamp or _UNKNOWN_TIME for item in items))
 
 
+def _of_one_metric(text: str) -> AdapterError:
+    """Returns the error of a list that was read: the API works, and would answer the same again."""
+    return AdapterError(text, lasting=True, alive=True)
+
+
 def _nothing(api: str) -> AdapterError:
-    return AdapterError(f"no metrics returned from {api} metrics API")
+    return _of_one_metric(f"no metrics returned from {api} metrics API")
 
 
 def _usage(item: PodMetrics, resource: str, container: str, ignored: Sequence[str]) -> int | None:
@@ -168,7 +173,7 @@ def _usage(item: PodMetrics, resource: str, container: str, ignored: Sequence[st
 
 def _milli(value: str | int | float | None, what: str) -> int:
     if value is None:
-        raise AdapterError(f"{what} has no value")
+        raise _of_one_metric(f"{what} has no value")
     try:
         milli = parse_milli(value if isinstance(value, str) else repr(value))
     except QuantityError as error:
@@ -179,25 +184,25 @@ def _milli(value: str | int | float | None, what: str) -> int:
 
 
 def _too_large(what: str) -> AdapterError:
-    return AdapterError(f"{what} does not fit into 64 bits of thousandths")
+    return _of_one_metric(f"{what} does not fit into 64 bits of thousandths")
 
 
 def _no_quantity(what: str, value: str | int | float, error: QuantityError) -> AdapterError:
-    return AdapterError(f"{what} is {shown(value)}, which is not a quantity: {error}")
+    return _of_one_metric(f"{what} is {shown(value)}, which is not a quantity: {error}")
 
 
 def _seconds(seconds: int, what: str) -> timedelta:
     try:
         return timedelta(seconds=seconds)
     except OverflowError as error:
-        raise AdapterError(f"{what} has a window of {seconds} seconds, which is too long") from error
+        raise _of_one_metric(f"{what} has a window of {seconds} seconds, which is too long") from error
 
 
 def _window(item: PodMetrics) -> timedelta:
     try:
         return _duration(item.window)
     except ValueError as error:
-        raise AdapterError(f"the window of pod {item.metadata.name}: {error}") from error
+        raise _of_one_metric(f"the window of pod {item.metadata.name}: {error}") from error
 
 
 _duration = functools.lru_cache(maxsize=1 << 10)(duration.parse)

@@ -146,6 +146,16 @@ async def test_a_value_that_go_does_not_write_is_no_number(server: Stub, number:
     assert answer.message == "the answer holds a value that is not a number"
 
 
+async def test_a_value_beyond_64_bits_is_no_fault_of_the_server(server: Stub) -> None:
+    """Whoever writes `vector(1e300)` keeps no other query of the batch waiting for a retry, and opens no breaker."""
+    rows = [{"metric": {}, "value": [1, "1e300"]}]
+    server.answers({"status": "success", "data": {"resultType": "vector", "result": rows}})
+    (answer,) = await ask(server.url)
+    assert isinstance(answer, AdapterError)
+    assert answer.message == "the value 1e300 does not fit into 64 bits of thousandths"
+    assert (answer.lasting, answer.alive) == (True, True)
+
+
 async def test_a_partial_answer_is_an_error(server: Stub) -> None:
     """VictoriaMetrics reports it while a part of its storage does not answer."""
     server.answers({**ONE, "isPartial": True})

@@ -89,6 +89,7 @@ def test_missing_is_never_zero(read: Any, message: str) -> None:
     with pytest.raises(AdapterError) as caught:
         read()
     assert caught.value.message.startswith(message)
+    assert (caught.value.lasting, caught.value.alive) == (True, True), "the API works, and would answer the same again"
 
 
 def test_custom_and_external_values() -> None:
