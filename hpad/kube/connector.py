@@ -47,12 +47,26 @@ class Connector:
             raise Failed(*errors.unreachable(self.server, error)) from error
 
     async def _connected(self, protocol: Callable[[], P]) -> P:
-        addresses = await self._resolved()
+        """Connects to the address that is the first to accept; while TLS fails, to one of the others."""
+        addresses = list(await self._resolved())
+        loop, tried = asyncio.get_running_loop(), dict[socket.socket, Any]()
+
+        def opened(address: Any) -> socket.socket:
+            tried[found := socket.socket(*address[:3])] = address
+            return found
+
         while True:
+            ends = loop.time() + CONNECT_S
+            async with asyncio.timeout_at(ends):
+                accepted = await aiohappyeyeballs.start_connection(
+                    addresses, happy_eyeballs_delay=0.25, socket_factory=opened
+                )
             try:
-                return await self._tried(protocol, addresses)
-            except OSError:  # also of TLS, or after CONNECT_S
-                addresses = addresses[1:]
+                async with asyncio.timeout_at(ends):
+                    _, connected = await loop.create_connection(protocol, sock=accepted, **self._options)
+                return connected
+            except OSError:
+                addresses.remove(tried[accepted])
                 if not addresses:
                     raise
 
@@ -66,10 +80,3 @@ class Connector:
                 )
                 self._outdated_at = loop.time() + _RESOLVED_S
         return self._addresses
-
-    async def _tried(self, protocol: Callable[[], P], addresses: Sequence[Any]) -> P:
-        """Connects to the address that is the first to accept; TLS is tried with that one alone."""
-        async with asyncio.timeout(CONNECT_S):
-            accepted = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=0.25)
-            _, connected = await asyncio.get_running_loop().create_connection(protocol, sock=accepted, **self._options)
-        return connected

@@ -95,6 +95,25 @@ async def test_the_next_address_is_used_if_tls_fails_at_one(monkeypatch, authori
         broken.close()
 
 
+async def test_an_address_whose_tls_fails_is_tried_once(monkeypatch, authority):
+    tried = []
+
+    async def breaks(reader, writer):
+        tried.append(writer.get_extra_info("sockname"))
+        writer.close()
+
+    async with RawServer(OK).serving(server_tls(authority)) as server:
+        broken = await asyncio.start_server(breaks, "127.0.0.1", 0)
+        with free_ports.port() as closed:
+            at = broken.sockets[0].getsockname()
+            resolves(monkeypatch, ("127.0.0.1", closed), at, ("127.0.0.1", server.port))
+            client = opened("https://api.internal:1", ssl=trusting(authority))
+            assert (await ask(client, "PUT")).body == b"ok"
+            assert tried == [at]
+            await client.aclose()
+        broken.close()
+
+
 async def test_the_lookup_of_a_name_may_take_longer_than_to_connect(monkeypatch):
     """A system waits for 5 s for a name server that does not answer, before it asks the next one."""
     async with RawServer(OK).serving() as server:
