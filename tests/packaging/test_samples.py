@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from support import kubectl_binaries
+from support import commands, kubectl_binaries
 
 pytest_plugins = ("support.kubectl_fixtures",)
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +33,12 @@ def test_the_workloads_to_try_keep_names_that_no_other_sample_scales() -> None:
     scalers = [each for folder in FOLDERS for each in samples(folder)]
     scaled = {each["spec"]["scaleTargetRef"]["name"]: each["metadata"]["name"] for each in scalers}
     assert {name: scaled[name] for name in workloads & set(scaled)} == {"worker": "worker"}
+
+
+def test_no_sample_goes_on_doubling_replicas_on_an_empty_queue() -> None:
+    status, out, err = commands.called("check", "--scale-to-zero", *(str(ROOT / "config" / each) for each in FOLDERS))
+    assert (status, err) == (0, "")
+    assert out.endswith(" documents checked, none with errors\n")
 
 
 async def test_autoscalers_can_be_applied_and_are_shown_as_hpas_are(processes: kubectl_binaries.Kubectl) -> None:
