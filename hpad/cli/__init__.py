@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import hpad
-from hpad.api.text import near
 from hpad.cli import program
 
 COMMANDS: Final = (
@@ -88,7 +87,7 @@ def _too_early(
     having = [name for name, command in commands.items() if option in command._option_string_actions]
     named = [name for name in arguments[1:] if name in having]
     if not having:
-        return f"unknown: {option}{near(option, tuple(parser._option_string_actions))}"
+        return f"unknown: {option}{program.near_option(option, parser)}"
     return f"{option} comes too early: options follow the command, as in `hpad {(named or having)[0]} {arguments[0]}`"
 
 
@@ -101,7 +100,7 @@ def _refusal(command: program.CommandParser, unknown: Sequence[str]) -> str:
     names = dict.fromkeys(each.partition("=")[0] for each in unknown)
     sentences = [f"{name} {retired[name]}" for name in names if name in retired]
     if not sentences:  # else some may be the values of retired flags
-        suggestion = near(unknown[0].partition("=")[0], tuple(command._option_string_actions))
+        suggestion = program.near_option(unknown[0], command)
         sentences.append(f"unknown: {' '.join(unknown)}{suggestion}")
     lines = [f"{command.prog}: {sentence}\n" for sentence in sentences]
     return "".join([*lines, f"{command.lists_all}\n"])

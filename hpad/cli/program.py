@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn
 
-from hpad.api.text import near, shown
+from hpad.api.text import closest, near, shown
 from hpad.cli import output
 from hpad.cli.output import Failure, WrongUse
 
@@ -130,6 +130,13 @@ class CommandParser(argparse.ArgumentParser):
             return self.parse_known_intermixed_args(args, namespace)
         finally:
             self._splits = False
+
+
+def near_option(argument: str, parser: argparse.ArgumentParser) -> str:
+    """Returns a suggestion for a misspelt option, or "". Dashes do not count: all options would resemble each other."""
+    known = {option.lstrip("-"): option for option in parser._option_string_actions}
+    close = closest(argument.partition("=")[0].lstrip("-"), tuple(known))
+    return "" if close is None else f"; did you mean {shown(known[close])}?"
 
 
 def add_command(

@@ -54,6 +54,13 @@ def test_an_unknown_option_gets_a_suggestion(option: str, hint: str, capsys: pyt
     assert capsys.readouterr().err == f"hpad run: unknown: {option}{hint}\n`hpad run --help-all` lists all arguments.\n"
 
 
+def test_no_option_is_suggested_for_its_dashes(capsys: pytest.CaptureFixture[str]) -> None:
+    """--report has as much in common with --memory as its dashes and three letters."""
+    with pytest.raises(SystemExit):
+        cli.main(["simulate", "web.yaml", "--load=constant:1", "--report", "a.html"])
+    assert "did you mean" not in capsys.readouterr().err
+
+
 PREFIX = "--horizontal-pod-autoscaler-"
 
 

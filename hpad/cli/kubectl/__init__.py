@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Final, NoReturn
 
-from hpad.api.text import near
 from hpad.cli import program
 from hpad.cli.kubectl import commands, flags, status
 
@@ -76,7 +75,7 @@ def _take(unknown: Sequence[str], args: argparse.Namespace, command: argparse.Ar
     if hasattr(args, "names") and not any(each.startswith("-") for each in unknown):
         args.names += unknown
         return
-    suggestion = near(unknown[0].partition("=")[0], tuple(command._option_string_actions))
+    suggestion = program.near_option(unknown[0], command)
     text = f"{command.prog}: unknown: {' '.join(unknown)}{suggestion}"
     command.exit(2, f"{text}\n`{command.prog} --help` lists all flags.\n")
 
