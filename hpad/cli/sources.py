@@ -6,6 +6,7 @@
 import argparse
 import asyncio
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Final
 
 from hpad.adapter import AdapterError, Answer, ObjectSample, PodSample
@@ -105,6 +106,10 @@ async def _explained(request: MetricRequest, make: plugins.Contexts) -> str | No
         return None
 
 
+def _written(time: datetime) -> str:
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
 def _as_text(answer: Answer) -> Iterator[str]:
     if isinstance(answer, AdapterError):
         yield f"error:      {answer.message}"
@@ -112,12 +117,13 @@ def _as_text(answer: Answer) -> Iterator[str]:
         yield f"an HPA:     {_UNANSWERED}"
         return
     age = (SystemClock().now() - answer.timestamp).total_seconds()
-    yield f"timestamp:  {answer.timestamp.isoformat()} ({abs(age):.1f}s {'ahead' if age < 0 else 'ago'})"
+    yield f"timestamp:  {_written(answer.timestamp)} ({abs(age):.1f}s {'ahead' if age < 0 else 'ago'})"
     if isinstance(answer, PodSample):
         count = len(answer.values)
         yield f"an HPA:     sees the value{'' if count == 1 else 's'} of {count} pod{'' if count == 1 else 's'}"
         for pod, value in sorted(answer.values.items()):
-            yield f"  {pod}: {quantity(value.value)} over {value.window.total_seconds():g}s to {value.timestamp}"
+            seconds = value.window.total_seconds()
+            yield f"  {pod}: {quantity(value.value)} over {seconds:g}s to {_written(value.timestamp)}"
     elif isinstance(answer, ObjectSample):
         yield f"an HPA:     sees {quantity(answer.value)}"
     else:

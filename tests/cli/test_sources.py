@@ -3,6 +3,7 @@
 import asyncio
 import http.server
 import json
+import re
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -103,6 +104,7 @@ def test_a_metric_is_shown_as_an_hpa_would_see_it(numbers, capsys, selector):
     shown = capsys.readouterr().out
     assert 'External "depth" in namespace "default"' in shown
     assert "an HPA:     sees 7" in shown
+    assert re.search(r"^timestamp:  \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ \(0\.\ds ago\)$", shown, re.M)
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(-200, "(200.0s ahead)"), (200, "(200.0s ago)")])
