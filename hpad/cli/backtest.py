@@ -345,7 +345,8 @@ def _as_lines(report: BacktestReport) -> Iterator[Line]:
     results = report.results
     first, last = span_of(results)
     yield labelled("Time", f"{first:%Y-%m-%d %H:%M:%SZ} to {last:%Y-%m-%d %H:%M:%SZ}", width=_WIDTH)
-    yield labelled("Past", "; ".join(f"{name} {text}" for name, text in report.parameters.items()), width=_WIDTH)
+    past, *others = report.parameters.items()
+    yield labelled("Past", "; ".join([past[1], *(f"{name} {text}" for name, text in others)]), width=_WIDTH)
     for note in report.notes:
         yield labelled("Note", Span(note, WARN), width=_WIDTH)
     tops = simulate_text.tops_of_counts(result.outcome.highest for result in results)

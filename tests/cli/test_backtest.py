@@ -93,6 +93,7 @@ def test_the_output_and_the_report_agree(
     lines = [re.split(r"  +", line.strip()) for line in text.splitlines()]
     assert [each for each in found if each not in lines] == []
     assert re.search(r"above goal +- +\d+s +\d+s", text)
+    assert f" Past: {past}; period 15s; startup " in " ".join(text.split())
     (verdict,) = re.findall(r'<p class="lead">(.+?)</p>', page)
     assert verdict.replace("\u00a0", " ") in " ".join(text.split())
     assert "queue: does not depend on the replica count" in " ".join(text.split())
