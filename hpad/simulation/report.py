@@ -1,5 +1,6 @@
 """The report of a backtest: one HTML page with charts, without scripts and without anything from elsewhere."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -13,6 +14,7 @@ from hpad.simulation.thinning import MetricChart, Steps, steps, thinned
 
 _MOST_RESCALES: Final = 500
 _RECORDED_NAME: Final = "recorded"
+_SEPARATOR: Final = re.compile(r"[./]")
 
 
 class BacktestReport(NamedTuple):
@@ -80,7 +82,7 @@ def _figures(report: BacktestReport) -> str:
     results = report.results
     outcomes = [result.outcome for result in results]
     heads = [
-        f'<th scope="col">{charts.key(look)}{escaped(result.name)}</th>'
+        f'<th scope="col">{charts.key(look)}{_breakable(result.name)}</th>'
         for look, result in zip(_looks(results), results, strict=True)
     ]
     compared = len(outcomes) > 1
@@ -95,6 +97,11 @@ def _figures(report: BacktestReport) -> str:
         f'<div class="wide" tabindex="0"><table class="figures"><thead><tr><td></td>{"".join(heads)}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
+
+
+def _breakable(name: str) -> str:
+    """Returns the name of a file or a field as HTML that may be broken behind a dot or a slash."""
+    return _SEPARATOR.sub(r"\g<0><wbr>", escaped(name))
 
 
 def _rescales(result: Result) -> Iterator[str]:

@@ -64,6 +64,20 @@ def test_texts_are_escaped() -> None:
     assert "&lt;b&gt;because&lt;/b&gt;" in page
 
 
+async def test_a_long_name_of_a_column_begins_beside_its_key(pages: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    await asyncio.to_thread(file.write_text, made())
+    found = await pages.page(1280, 900)
+    await found.open(f"file://{file}")
+    beside = """[...document.querySelectorAll("th .key")].map((key) => {
+      const first = document.createRange();
+      first.setStart(key.nextSibling, 0);
+      first.setEnd(key.nextSibling, 1);
+      return first.getBoundingClientRect().top < key.getBoundingClientRect().bottom;
+    })"""
+    assert await found.value(beside) == [True] * 3
+
+
 @pytest.mark.skipif(not axe.SCRIPT.exists(), reason=axe.ABSENT)
 async def test_it_is_shown_at_all_widths_and_axe_finds_nothing(pages: Browser, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
