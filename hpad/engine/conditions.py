@@ -62,6 +62,16 @@ def find(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     return None
 
 
+_BAD_IF_TRUE: Final = frozenset({SCALING_LIMITED, COMPETING_WRITERS, FALLBACK_ACTIVE})
+
+
+def is_trouble(condition: Condition) -> bool:
+    """Returns whether the condition is bad news: while True or while False, by its type; ScaledToZero never is."""
+    if condition.type == SCALED_TO_ZERO:
+        return False
+    return (condition.status == TRUE) == (condition.type in _BAD_IF_TRUE)
+
+
 def truncated_to_seconds(moment: datetime) -> datetime:
     """Returns the time with the precision that metav1.Time has in the API, so that statuses can be compared."""
     return moment.replace(microsecond=0)

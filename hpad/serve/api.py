@@ -212,6 +212,7 @@ class Api:
             spec_metrics=hpa.spec.metrics,
             current_metrics=summary.current_metrics(row),
             conditions=row.status.conditions,
+            troubles=summary.troubles(row),
             annotation_errors={
                 controls.written(error.path, hpa.kind): error.text for error in annotations.PLAIN.of(hpa).errors
             },

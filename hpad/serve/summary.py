@@ -61,6 +61,12 @@ class Row(NamedTuple):
         return self.memory.status or self.hpa.status
 
 
+def troubles(row: Row) -> tuple[str, ...]:
+    """Returns the types of the conditions that are bad news; a count that the minimum limits is as wanted."""
+    bad = (each.type for each in row.status.conditions if conditions.is_trouble(each))
+    return tuple(kind for kind in bad if kind != conditions.SCALING_LIMITED or _limited(row.status))
+
+
 def states(row: Row) -> tuple[str, ...]:
     """Returns the states of the HPA, the most serious first."""
     low, high = bounds(row)

@@ -16,7 +16,7 @@ from hpad.api.metadata import Key
 from hpad.api.sample import SOURCE_TYPES
 from hpad.engine import shadow
 from hpad.engine.addresses import addresses
-from hpad.engine.conditions import ABLE_TO_SCALE, FALSE, SCALING_ACTIVE, SCALING_LIMITED, TRUE, Condition
+from hpad.engine.conditions import ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED, Condition, is_trouble
 from hpad.engine.examine import Clamp
 from hpad.engine.holds import held_by
 from hpad.engine.propose import Proposal
@@ -26,7 +26,7 @@ from hpad.telemetry.series import KUBERNETES, Observations, SeriesFactory
 
 ACTIONS: Final = ("scale_down", "scale_up", "none")
 ERRORS: Final = ("spec", "internal", "none")
-_GOOD: Final = {ABLE_TO_SCALE: TRUE, SCALING_ACTIVE: TRUE, SCALING_LIMITED: FALSE}
+_HOLDING: Final = frozenset({ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED})
 _LATENESS_BUCKETS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
 _LABELS: Final = ("namespace", "hpa_name")
 
@@ -243,7 +243,7 @@ class ControllerSeries(registry.Collector):
 
     def conditions(self, key: Key, conditions: Iterable[Condition]) -> None:
         """Replaces the conditions of an HPA; exports those that keep it from its desired size."""
-        bad = [(each.type, each.reason) for each in conditions if each.status != _GOOD.get(each.type, each.status)]
+        bad = [(each.type, each.reason) for each in conditions if each.type in _HOLDING and is_trouble(each)]
         if bad:
             self._held_back[key] = bad
         else:

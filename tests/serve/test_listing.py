@@ -11,7 +11,14 @@ from support.engine import Workload, series
 
 from hpad.api.metadata import Key
 from hpad.api.sample import AdapterError
-from hpad.engine.conditions import ABLE_TO_SCALE, COMPETING_WRITERS, FALLBACK_ACTIVE, SCALING_ACTIVE, SCALING_LIMITED
+from hpad.engine.conditions import (
+    ABLE_TO_SCALE,
+    COMPETING_WRITERS,
+    FALLBACK_ACTIVE,
+    SCALED_TO_ZERO,
+    SCALING_ACTIVE,
+    SCALING_LIMITED,
+)
 
 BROKEN = AdapterError("the broker is down", blame="source")
 MANY = 2000
@@ -66,6 +73,33 @@ async def states(world: World) -> list[str]:
 async def test_states_follow_from_the_conditions(world: World, given: dict[str, Any], expected: list[str]) -> None:
     world.source.put(hpa("web", status=given))
     assert await states(world) == expected
+
+
+async def test_conditions_that_tell_of_trouble_are_named(world: World) -> None:
+    """By its type, a condition is good while True or while False. A count that the minimum limits is as wanted."""
+    fine = [
+        condition(ABLE_TO_SCALE),
+        condition(SCALING_LIMITED, "True", "TooFewReplicas"),
+        condition(COMPETING_WRITERS, "False"),
+        condition(SCALED_TO_ZERO),
+    ]
+    world.source.put(hpa("web", status=status(*fine)))
+    assert (await detail(world))["troubles"] == []
+    bad = [
+        condition(ABLE_TO_SCALE, "False"),
+        condition(SCALING_ACTIVE, "False"),
+        condition(SCALING_LIMITED, "True", "TooManyReplicas"),
+        condition(FALLBACK_ACTIVE),
+        condition(COMPETING_WRITERS),
+        condition(SCALED_TO_ZERO, "False"),
+    ]
+    world.source.put(hpa("web", status=status(*bad)))
+    assert (await detail(world))["troubles"] == [each["type"] for each in bad[:-1]]
+
+
+async def detail(world: World) -> dict[str, Any]:
+    answer: dict[str, Any] = (await world.get("hpas/default/web"))[1]
+    return answer
 
 
 async def test_an_hpa_with_a_single_count_is_not_at_its_maximum(world: World) -> None:

@@ -252,7 +252,7 @@ class HpaPage {
     return h("section.card", { "data-key": "conditions" }, h("h2", {}, "Conditions"),
       found.length === 0 && h("p.quiet", {}, "None yet."),
       h("ul.conditions", {}, found.map((each) => h("li", { "data-key": each.type },
-        conditionMark(each, this.detail.states),
+        conditionMark(each, this.detail.troubles),
         h("div", {}, h("b", {}, each.type), h("span.quiet", {}, ` ${each.status}, `, each.reason),
           h("div.message", {}, folded(each.message)), each.lastTransitionTime && h("p.quiet", {}, "since ", timeAgo(each.lastTransitionTime)))))),
       Object.entries(this.detail.annotationErrors ?? {}).map(([name, text]) =>
@@ -310,12 +310,7 @@ const OUTLOOKS = {
   schedule: "next", blocked: "atMax", stopped: "paused",
 };
 
-// Good news of a condition is True for some types, and False for others.
-const TROUBLES = new Set(["ScalingLimited", "CompetingWriters", "ExternalMetricFallbackActive"]);
-
-function conditionMark({ type, status }, states) {
-  if (type === "ScalingLimited" && !states.includes("limited")) return h("span.mark", { "data-state": "ok" }, icon("ok"));
-  if (type === "ScaledToZero") return h("span.mark", { "data-state": "ok" }, icon(status === "True" ? "paused" : "ok"));
-  const good = TROUBLES.has(type) ? status !== "True" : status === "True";
-  return h("span.mark", { "data-state": good ? "ok" : type === "ScalingLimited" ? "limited" : "failing" }, icon(good ? "ok" : "failing"));
+function conditionMark({ type, status }, troubles) {
+  if (troubles.includes(type)) return h("span.mark", { "data-state": type === "ScalingLimited" ? "limited" : "failing" }, icon("failing"));
+  return h("span.mark", { "data-state": "ok" }, icon(type === "ScaledToZero" && status === "True" ? "paused" : "ok"));
 }
