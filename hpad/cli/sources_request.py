@@ -159,19 +159,23 @@ async def _query(source: SourceSettings, args: argparse.Namespace) -> Query:
     pods = args.pods if kind not in (OBJECT, EXTERNAL) else None
     if kind == OBJECT and not args.object:
         raise WrongUse("an Object metric needs its object: name it with --object KIND/NAME")
+    return Query(
+        type=kind,
+        namespace=args.namespace,
+        name=args.metric,
+        container=args.container,
+        pods=_selector("--pods", pods),
+        selector=_selector("--selector", args.selector),
+        object=_reference("--object", args.object) if kind == OBJECT else None,
+        definition=None if args.parameters is None else _definition(source.name, args.metric, args.parameters),
+    )
+
+
+def _selector(flag: str, text: str | None) -> selector.Selector | None:
     try:
-        return Query(
-            type=kind,
-            namespace=args.namespace,
-            name=args.metric,
-            container=args.container,
-            pods=None if pods is None else selector.parse(pods),
-            selector=None if args.selector is None else selector.parse(args.selector),
-            object=_reference("--object", args.object) if kind == OBJECT else None,
-            definition=None if args.parameters is None else _definition(source.name, args.metric, args.parameters),
-        )
+        return None if text is None else selector.parse(text)
     except selector.SelectorError as error:
-        raise WrongUse(f"--selector or --pods: {error}") from None
+        raise WrongUse(f"{flag}: {error}") from None
 
 
 def _definition(source: str, name: str, parameters: str) -> QueryDefinition:

@@ -157,7 +157,7 @@ def test_a_query_may_depend_on_the_hpa(tmp_path, capsys):
     ("arguments", "status", "message"),
     [
         (["other", "depth"], 1, "there is no source 'other'; there are mine, metrics-server"),
-        (["mine", "depth", "--selector", "a in"], 2, "--selector or --pods:"),
+        (["mine", "depth", "--selector", "a in"], 2, "hpad: --selector: unable to parse"),
         (["mine", "depth", "--target", "Deployment/web"], 2, "name it with --hpa NAME"),
         (["mine", "depth", "--hpa", "web", "--target", "web"], 2, "--target: 'web' is not of the form KIND/NAME"),
         (["mine", "depth", "--type", "Object"], 2, "name it with --object KIND/NAME"),
