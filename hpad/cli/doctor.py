@@ -302,5 +302,6 @@ def _print(findings: Sequence[Finding]) -> None:
         if finding.do and (following is None or (following.check, following.do) != (finding.check, finding.do)):
             lines.append(line(f"{'':<23} -> {finding.do}", hang=27))
     counts = {level: sum(finding.level == level for finding in findings) for level in reversed(LEVELS)}
-    lines.append(line(", ".join(f"{count} {level}" for level, count in counts.items() if count)))
+    totals = [f"{each} ok" if level == OK else output.counted(each, level) for level, each in counts.items() if each]
+    lines.append(line(", ".join(totals)))
     output.show_lines(lines, most=None)

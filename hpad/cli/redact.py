@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from hpad.cli.output import Failure, WrongUse
+from hpad.cli.output import Failure, WrongUse, counted
 from hpad.cli.replay import Selection, add_hpa, located
 from hpad.records import writer
 from hpad.records.format import RecordingError
@@ -61,7 +61,7 @@ def _run(args: argparse.Namespace) -> None:
     writer.write(Path(args.output), lines)
     if args.names is not None:
         writer.write(Path(args.names), [(json.dumps(redaction.names, indent=1) + "\n").encode()])
-    print(f"{args.output}: scenarios {len(lines)}, names replaced {len(redaction.names)}")
+    print(f"{args.output}: {counted(len(lines), 'scenario')}, {counted(len(redaction.names), 'name')} replaced")
 
 
 def _say_left_out(text: str) -> None:

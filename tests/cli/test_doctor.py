@@ -482,7 +482,7 @@ def test_advice_that_several_findings_share_is_printed_once(
         ["->", "grant", "it"],
         ["note", "server", "it", "is", "old"],
         ["->", "renew", "it"],
-        ["2", "error,", "1", "note"],
+        ["2", "errors,", "1", "note"],
     ]
 
 

@@ -195,5 +195,6 @@ def test_only_the_chosen_hpas_are_copied(tmp_path: Path, capsys: pytest.CaptureF
     source.write_text("\n".join(made))
     assert cli.main(["redact", str(source), "--hpa", "shop/web", "-o", str(out)]) == 0
     assert len(out.read_text().splitlines()) == 1
+    assert re.fullmatch(rf"{out}: 1 scenario, \d+ names replaced\n", capsys.readouterr().out)
     assert cli.main(["redact", str(source), "--hpa", "none", "-o", str(tmp_path / "other")]) == 2
     assert "no recording of the HPA" in capsys.readouterr().err
