@@ -1,5 +1,6 @@
-"""What adapters share to answer queries: labels of selectors, unknown metrics, and answers that are errors."""
+"""What adapters share to answer queries: labels of selectors, patterns, unknown metrics, answers that are errors."""
 
+import re
 from collections.abc import Callable, Collection
 from typing import ParamSpec, TypeVar
 
@@ -9,6 +10,19 @@ P = ParamSpec("P")
 T = TypeVar("T")
 EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
 """The operators of a term that names the values of its label."""
+
+
+_POSIX = re.compile(r"\[:\^?[a-z]+:\]")
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """Compiles a regular expression of the configuration; raises re.error.
+
+    Also for classes of POSIX, which RabbitMQ and Go have: Python takes their characters.
+    """
+    if posix := _POSIX.search(text):
+        raise re.error(f"Python has no {posix[0]}: write \\d, \\w, or the characters")
+    return re.compile(text)
 
 
 def attempt(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T | AdapterError:

@@ -157,6 +157,7 @@ async def test_the_format_is_asked_for(stub: Stub, context: Context, format: str
         ({"format": "prometheus", "path": "jobs{"}, "path: 'jobs{' is not of the form"),
         ({"format": "prometheus", "path": "jobs{a=b}"}, "path: .*a=b"),
         ({"format": "prometheus", "path": 'jobs{a=~"("}'}, "path: .*regular expression"),
+        ({"format": "prometheus", "path": 'jobs{a=~"[[:alpha:]]+"}'}, "path: .*Python has no .:alpha:."),
         ({"path": "jobs[#].n"}, "path"),
         ({"path": "", "format": "csv"}, "csv"),
         ({"path": "", "method": "GET", "body": "x"}, "body: a GET has none"),

@@ -272,6 +272,7 @@ async def test_the_adapter_keeps_the_contract(rules: Rules) -> None:
         ({"rules": [{"seriesQuery": "x", "metricsQuery": "<<printf .Series>>"}]}, "<<printf .Series>>"),
         ({"rules": [{"seriesQuery": "x", "name": {"matches": "("}}]}, "rules[0]"),
         ({"rules": [{"seriesQuery": "x", "name": {"matches": "(a)(b)"}}]}, "several groups"),
+        ({"rules": [{"seriesQuery": "x", "name": {"matches": "^[[:alpha:]]+$"}}]}, "Python has no [:alpha:]"),
         ({"externalRules": [{"seriesQuery": "x", "seriesFilters": [{}]}]}, "externalRules[0]"),
         ({"resourceRules": {"window": "soon"}}, "resourceRules"),
         ({"rule": []}, "rule"),

@@ -12,7 +12,7 @@ import msgspec
 
 from hpad.adapter import AdapterError, Quantity, parse_yaml, shown
 from hpad.adapter_http import decoded
-from hpad_adapters import exposition
+from hpad_adapters import exposition, selection
 
 # Paths to numbers in a document: names, positions in lists, all elements of a list, the length of a list.
 
@@ -256,7 +256,7 @@ def _test(operator: str, value: str) -> Test:
     if operator in ("=", "!="):
         return lambda text: (text == value) is (operator == "=")
     try:
-        pattern = re.compile(value)
+        pattern = selection.pattern(value)
     except re.error as error:
         raise ValueError(f"path: {shown(value)} is not a regular expression: {error}") from None
     return lambda text: (pattern.fullmatch(text) is not None) is (operator == "=~")

@@ -13,6 +13,7 @@ import msgspec
 from hpad.adapter import AdapterError, faults, read_yaml, shown
 from hpad_adapters.prometheus import template as template_module
 from hpad_adapters.prometheus.settings import Settings
+from hpad_adapters.selection import pattern
 
 _PLAIN = "<<.Resource>>"
 """The label where a rule names none, as in some examples of prometheus-adapter."""
@@ -237,7 +238,7 @@ def _filter(written: Filter) -> NameFilter:
 def _pattern(field: str, text: str) -> re.Pattern[str]:
     """Compiles a regular expression; raises ValueError naming the field."""
     try:
-        return re.compile(text)
+        return pattern(text)
     except re.error as error:
         raise ValueError(f"{field}: {shown(text)} is no regular expression: {error}") from None
 

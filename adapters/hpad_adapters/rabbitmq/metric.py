@@ -7,6 +7,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 
 from hpad.adapter import shown
+from hpad_adapters import selection
 from hpad_adapters.clearing.goal import GOAL, ClearingGoal, parsed_goal
 
 Mode = Literal[
@@ -180,17 +181,9 @@ class OwnQueues(MetricFields, frozen=True, forbid_unknown_fields=True, kw_only=T
         return Metric(**msgspec.structs.asdict(self))
 
 
-_POSIX = re.compile(r"\[:\^?[a-z]+:\]")
-
-
 def compiled(field: str, pattern: str) -> re.Pattern[str] | None:
-    """Returns the compiled pattern, None for an empty one; raises ValueError.
-
-    Also for classes of POSIX, which RabbitMQ has: Python takes their characters.
-    """
+    """Returns the compiled pattern, None for an empty one; raises ValueError."""
     try:
-        if posix := _POSIX.search(pattern):
-            raise re.error(f"Python has no {posix[0]}: write \\d, \\w, or the characters")
-        return re.compile(pattern) if pattern else None
+        return selection.pattern(pattern) if pattern else None
     except re.error as error:
         raise ValueError(f"{field}: {shown(pattern)} is not a regular expression: {error}") from None
