@@ -68,6 +68,18 @@ async def test_a_byte_order_mark_is_no_part_of_the_document(
     assert answer.values == (4000,)
 
 
+@pytest.mark.parametrize(
+    ("number", "milli"),
+    [("30.000000000000004", 30_000), ("29.999999999999996", 30_000), ("-5.000000000000001", -5000), ("0.0004", 1)],
+)
+async def test_the_last_digits_of_a_float_are_noise(stub: Stub, context: Context, number: str, milli: int) -> None:
+    """A target of 10 wants three replicas of 30.000000000000004, and not four."""
+    for format, body in (("json", f'{{"a": {number}}}'), ("yaml", f"a: {number}"), ("prometheus", f"a {number}")):
+        answer = await ask(stub, context, body.encode(), format=format, path="a")
+        assert isinstance(answer, ExternalSample), answer
+        assert answer.values == (milli,)
+
+
 @pytest.mark.parametrize("text", ["-", ".", "k", "m", "+", "-.", "Ki"])
 async def test_a_text_without_a_digit_is_no_number(stub: Stub, context: Context, text: str) -> None:
     """Kubernetes reads it as the quantity 0; a server writes it where it has no number."""

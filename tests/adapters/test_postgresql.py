@@ -106,6 +106,7 @@ class TestQueries:
             ("SELECT count(*) FROM jobs WHERE state = 'new'", "9"),
             ("SELECT sum(weight) FROM jobs WHERE queue = 'mail'", "14"),
             ("SELECT 0.25::float8", "250m"),
+            ("SELECT 30.000000000000004::float8", "30"),
             ("SELECT 2.0004::numeric", "2001m"),
             ("SELECT -3::smallint", "-3"),
             ("WITH open AS (SELECT * FROM jobs WHERE state = 'new') SELECT count(*) FROM open; ", "9"),

@@ -86,6 +86,8 @@ def milli(value: Any) -> int:
     # Of a text without a number, such as "-", Kubernetes makes the quantity 0.
     if isinstance(value, str) and not any(map(str.isdigit, value)):
         raise ValueError
+    if isinstance(value, float):  # digits below a billionth are noise, which must not round 30 up to 30.001
+        value = f"{value:.9f}"
     exact = value * 1000 if isinstance(value, int) else Quantity.parse(value).milli()
     if exact not in _INT64:
         raise ValueError

@@ -144,7 +144,8 @@ def argument(name: str, kind: str, text: str) -> Any:
 def _milli(value: Any) -> int | None:
     """Returns thousandths; None for a number that is not finite, or too large."""
     try:
-        milli = int(Quantity.parse(value if isinstance(value, int | float) else str(value)).milli())
+        # Of a float, digits below a billionth are noise, which must not round 30 up to 30.001.
+        milli = int(Quantity.parse(f"{value:.9f}" if isinstance(value, float) else str(value)).milli())
     except ValueError:
         return None
     return milli if milli in _INT64 else None
