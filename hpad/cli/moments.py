@@ -100,6 +100,6 @@ def _ago(text: str, now: datetime) -> datetime | None:
 def _timestamp(text: str) -> datetime | None:
     try:
         at = datetime.fromisoformat(text)
-    except ValueError:
+        return None if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):  # in UTC, it may be before the first year
         return None
-    return at if at.tzinfo is not None else None

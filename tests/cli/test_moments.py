@@ -74,7 +74,9 @@ def test_a_whole_second_lasts_until_its_end() -> None:
     assert moments.through_second(at.replace(microsecond=7)) == at.replace(microsecond=7)
 
 
-@pytest.mark.parametrize("text", ["25:00", "yesterday", "2026-01-01T12:00:00", "", "1:2", "24:00Z", "Z"])
+@pytest.mark.parametrize(
+    "text", ["25:00", "yesterday", "2026-01-01T12:00:00", "", "1:2", "24:00Z", "Z", "0001-01-01T00:00:00+12:00"]
+)
 def test_anything_else_is_refused_with_the_forms(text: str) -> None:
     with pytest.raises(Failure, match=r"is not a time such as 02:40 \(local time\)"):
         moments.parse("--at", text, NOW)
