@@ -21,6 +21,7 @@ import requests
 import urllib3
 from prometheus_api_client.prometheus_connect import PrometheusConnect
 
+from hpad import files
 from hpad.api.secrets import Secrets
 from hpad.api.text import begin as shortened
 from hpad.api.text import harmless, shown
@@ -33,6 +34,8 @@ MOST_BYTES: Final = 64 << 20
 MOST_PLACES: Final = 50_000_000
 """Series times points of one answer: a series with a single value takes as much memory as a whole one."""
 _CHUNK: Final = 1 << 20
+_LARGEST_TOKEN: Final = 1 << 20
+"""Bytes."""
 _LONGEST_IN_URL: Final = 2_000
 """Characters of a query: proxies bound the length of a URL."""
 _TIMEOUT: Final = (5.0, 120.0)
@@ -268,17 +271,26 @@ def connected(server: QueriedPrometheus) -> Iterator[PrometheusClient]:
         if _is_near(server.url):  # to compress costs Prometheus more than to calculate
             session.headers["Accept-Encoding"] = "identity"
         if server.token_file is not None:
-            try:
-                session.token = server.token_file.read_text(encoding="ascii").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                reason = getattr(error, "strerror", None) or "is not ASCII"
-                raise HistoryError(f"{server.token_file}: cannot be read: {reason}") from None
+            session.token = _token(server.token_file)
             session.headers["Authorization"] = f"Bearer {session.token}"
         if server.ca_file is not None:
-            if not server.ca_file.is_file():
-                raise HistoryError(f"{server.ca_file}: there is no such file")
+            try:
+                ssl.create_default_context(cafile=str(server.ca_file))
+            except OSError as error:
+                raise HistoryError(f"{server.ca_file}: has no certificate authorities: {error.strerror}") from None
             session.verify = str(server.ca_file)
         yield PrometheusClient(server, session)
+
+
+def _token(file: Path) -> str:
+    try:
+        words = files.content(file, _LARGEST_TOKEN).decode("ascii").split()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "is not ASCII"
+        raise HistoryError(f"{file}: cannot be read: {reason}") from None
+    if len(words) != 1:
+        raise HistoryError(f"{file}: has {len(words)} words, and a token is one")
+    return words[0]
 
 
 def _is_near(url: str) -> bool:
