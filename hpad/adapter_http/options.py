@@ -194,6 +194,8 @@ def _tls_context(options: TlsOptions) -> ssl.SSLContext:
     return context
 
 
+_PLACEHOLDERS: Final = " <>(){}$"
+"""Characters of no host: those of `<host>`, `$(HOST)` and `{{ .Values.host }}`, which nobody has filled in."""
 _CREDENTIALS: Final = "contains credentials: write them as settings of their own"
 
 
@@ -207,7 +209,7 @@ def host_and_port(text: str, example: str, default: int = 0) -> tuple[str, int]:
         host, port = parts.hostname, default if parts.port is None else parts.port
     except ValueError:
         host, port = None, 0
-    if host and port and parts.netloc == text and not set("@ ") & set(text):
+    if host and port and parts.netloc == text and not set(f"@{_PLACEHOLDERS}") & set(text):
         return host, port
     raise ValueError(_CREDENTIALS if "@" in text else f'{shown(public(text))} is not of the form "{example}"')
 
@@ -238,7 +240,7 @@ def url_error(
     """
     try:
         parts = urllib.parse.urlsplit(url)
-        bad_place = parts.port == 0 or not parts.hostname or " " in parts.netloc
+        bad_place = parts.port == 0 or not parts.hostname or set(_PLACEHOLDERS) & set(parts.netloc)
     except ValueError:
         return "is not a URL, or its port is not a number"
     if "@" in parts.netloc:

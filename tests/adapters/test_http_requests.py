@@ -134,6 +134,9 @@ async def test_an_answer_that_ends_early_has_its_own_sentence(stub, context: Con
         ("h:80", "'h:80' is not of the form \"http://h\""),
         ("http://h:0", "'http://h:0' is not of the form \"http://h\""),
         ("http://a b:1", "'http://a b:1' is not of the form \"http://h\""),
+        ("http://<host>:1", "'http://<host>:1' is not of the form \"http://h\""),
+        ("http://$(HOST):1", "'http://$(HOST):1' is not of the form \"http://h\""),
+        ("http://h:1/<<now>>", ""),
     ],
 )
 def test_the_error_about_a_url_repeats_no_password(url: str, error: str) -> None:
