@@ -65,7 +65,7 @@ With --out a conversion can be repeated: files that exist with the same content 
 other content, nothing is written.
 
 Of a ScaledObject, these triggers are carried over:
-{textwrap.fill(", ".join(scaledobject.TRIGGERS), 118)}.
+{textwrap.fill(", ".join(scaledobject.TRIGGERS), 118, break_on_hyphens=False)}.
 Others are named with what to use instead. Each loss or change is named on standard error, with file, line, object and
 field. A paused ScaledObject becomes a paused HPA. Parameters of a TriggerAuthentication, and variables of the target's
 containers (of its Deployment or StatefulSet, if it is given), are read where no Secret holds them. Secrets are never

@@ -1,6 +1,7 @@
 """`hpad convert`, in the process and as a program."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
+from support import commands
 
 from hpad.cli import main
 from hpad.manifests import documents
+from hpad.manifests.keda import scaledobject
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = sorted((ROOT / "config").glob("hpas/*")) + sorted((ROOT / "config" / "manifests").glob("*.yaml"))
@@ -216,3 +219,9 @@ def test_the_installed_program(old: Path) -> None:
     program = Path(sys.executable).with_name("hpad")
     done = subprocess.run([program, "convert", old], capture_output=True, text=True, check=False)
     assert (done.returncode, yaml.safe_load(done.stdout), done.stderr) == (0, V2, "")
+
+
+def test_the_help_breaks_no_name_of_a_trigger() -> None:
+    status, text, _ = commands.called("convert", "--help")
+    assert status == 0
+    assert [name for name in scaledobject.TRIGGERS if not re.search(rf"(?<![\w-]){name}(?![\w-])", text)] == []
