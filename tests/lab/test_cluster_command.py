@@ -295,6 +295,12 @@ def test_a_port_in_use_is_named(ended):
     [
         ("kind: Deployment\napiVersion: apps/v1\nmetadata: {name: x}\nspec: {}", "spec.selector: Required value"),
         ("kind: Nonsense\napiVersion: v1", 'no matches for kind "Nonsense" in version "v1"'),
+        (
+            "kind: Deployment\napiVersion: apps/v1\nmetadata: {name: x}\nspec: {replicas: one}",
+            "cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32",
+        ),
+        ("kind: Pod\napiVersion: v1\nmetadata: x", "cannot unmarshal string into Go struct field Pod.metadata"),
+        ("kind: Pod\napiVersion: 1", "apiVersion"),
         ("a: [", "x.yaml:2: not valid YAML"),
         ("- 1", "not an object"),
     ],

@@ -9,7 +9,7 @@ from multidict import CIMultiDict
 
 from hpad.api.text import shown
 from hpad.lab.cluster import admission, decoding, errors, gojson, options, paths, protobuf, reads, schemas, writes
-from hpad.lab.cluster.resources import Object
+from hpad.lab.cluster.resources import Object, Resource
 
 ACCEPTED: Final = ("application/json", "application/yaml", protobuf.MEDIA_TYPE)
 _HEAD: Final = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
@@ -45,18 +45,24 @@ def read(media_type: str, raw: bytes, address: paths.Address, query: reads.Query
     cannot = f'{got[1]} in version "{got[0].rpartition("/")[2]}" cannot be handled as a {kind}: '
     if got != (api_version, kind):
         raise errors.bad_request(_wrong_kind(got, (api_version, kind), cannot, address))
-    schema = schemas.of_kind(*got)
-    if schema is not None and (problem := decoding.fault(schema, body)):
+    if problem := type_fault(address.resource, body):
         raise errors.bad_request(cannot + problem)
-    # a custom kind has no built-in schema: its spec and status are checked by its own schema, if it has one
-    unchecked = ("metadata",) if address.resource.schema is not None else ("metadata", "spec", "status")
-    for part in unchecked if schema is None else ():
-        if not isinstance(body.get(part) or {}, dict):
-            raise errors.bad_request(f"{cannot}json: {part} must be an object, not {shown(body[part])}")
     strict = [f'unknown field "{each}"' for each in admission.unknown_fields(address.resource, body)]
     if media_type == ACCEPTED[0]:
         strict += [f'duplicate field "{each}"' for each in gojson.duplicates(raw)]
     return Body(body, warnings(strict, query, cannot))
+
+
+def type_fault(resource: Resource, body: Object) -> str | None:
+    """Returns the decoding error of the first field with a wrong type, None if all fit. The head must be sound."""
+    schema = schemas.of_kind(body["apiVersion"], body["kind"])
+    if schema is not None:
+        return decoding.fault(schema, body)
+    # a custom kind has no built-in schema: its spec and status are checked by its own schema, if it has one
+    for part in ("metadata",) if resource.schema is not None else ("metadata", "spec", "status"):
+        if not isinstance(body.get(part) or {}, dict):
+            return f"json: {part} must be an object, not {shown(body[part])}"
+    return None
 
 
 def warnings(strict: Sequence[str], query: reads.Query, cannot: str = "") -> CIMultiDict[str]:

@@ -13,6 +13,7 @@ from hpad import clock as clocks
 from hpad.lab.cluster import (
     admission,
     authenticator,
+    bodies,
     cgroups,
     definitions,
     deployments,
@@ -270,7 +271,8 @@ class Cluster:
         """Creates an object, or merges a manifest into the existing one; returns a copy of the result.
 
         Creates the namespace if needed. Writes the status in the manifest too, which through the API takes a second
-        request. Raises ApiError as the API would, 404 for a kind that is not served.
+        request. Raises ApiError as the API would, 404 for a kind that is not served. Expects fields of the types that
+        `unknown_fields` checks; probes may have fractions of seconds.
         """
         resource, version = self._resource(manifest)
         metadata = manifest.get("metadata") or {}
@@ -290,9 +292,14 @@ class Cluster:
     def unknown_fields(self, manifest: Object) -> list[str]:
         """Returns the paths of the fields of a manifest that its kind does not have, and that `apply` drops.
 
-        Raises ApiError 404 for a kind that is not served.
+        Raises ApiError 400 for a field of another type than its kind has, and 404 for a kind that is not served.
         """
-        return admission.unknown_fields(self._resource(manifest)[0], manifest)
+        if problem := bodies.head_fault(manifest):
+            raise errors.bad_request(problem)
+        resource, _ = self._resource(manifest)
+        if problem := bodies.type_fault(resource, manifest):
+            raise errors.bad_request(problem)
+        return admission.unknown_fields(resource, manifest)
 
     def _resource(self, manifest: Object) -> tuple[Resource, str]:
         api_version, kind = manifest.get("apiVersion", ""), manifest.get("kind", "")
