@@ -132,7 +132,7 @@ def read_csv(path: Path, unnamed: Sequence[str] = ()) -> LoadHistory:
         except ValueError as error:
             raise HistoryError(f"{path}, line {number}: {error}") from None
     if len(times) < 2:
-        raise HistoryError(f"{path}: has {len(times)} lines of values; two or more are needed")
+        raise HistoryError(f"{path}: has fewer than two lines of values")
     return LoadHistory(times, columns)
 
 

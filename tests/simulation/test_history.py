@@ -57,7 +57,7 @@ def test_a_file_has_columns_and_gaps(tmp_path: Path) -> None:
         ("time;cpu\n0;1\n60;1\n", "line 1: the columns must be time, then others, each once, with commas between"),
         ("when,cpu\n", "line 1: the columns must be time"),
         ("time,cpu,cpu\n", "line 1: the columns must be time, then others, each once"),
-        ("time,cpu\n0,1\n", "has 1 lines of values; two or more are needed"),
+        ("time,cpu\n0,1\n", "has fewer than two lines of values"),
         ("time,cpu\n0,1\n0,2\n", "line 3: time: '0' is not after the line before"),
         ("time,cpu\n0,1\n60\n", "line 3: 1 columns; time, cpu are needed"),
         ("time,cpu\n0,1\n60,much\n", "line 3: cpu: 'much' is not a number; an empty cell is a gap"),

@@ -100,7 +100,7 @@ def test_mistakes(text: str, error: str) -> None:
         ("when,load\n15,2\n", "line 1: the columns must be time, then"),
         ("0,1\n15,many\n", "line 2: load: 'many' is not a number"),
         ("time,load,replicas\n0,1,1\n15,2,1\n", "line 1: the columns must be time and a load, not load, replicas"),
-        ("time,load\n0,1\n", "has 1 lines of values"),
+        ("time,load\n0,1\n", "has fewer than two lines of values"),
         ("0,1,2\n15,2,2\n", "line 1: 3 columns; time, load are needed"),
         ("time,load\n0,1\n15,-2\n", "there is a load of -2; 0 or more are needed"),
         ("time,load\n0,1\n15,1e308\n", "there is a load of 1e+308, which is more than 1e+12"),
