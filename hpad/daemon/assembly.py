@@ -86,7 +86,7 @@ def build(
     metrics = replacement.Sources(gatherer(settings, watched, clock, telemetry), clock)
     limit = settings.record_limit
     recorder = None if settings.record is None else writer.RecordingWriter(settings.record, clock, limit)
-    kept = recent.RecentReconciles(clock, seconds=settings.record_recent.total_seconds())
+    recents = recent.RecentReconciles(clock, seconds=settings.record_recent.total_seconds())
     decisions = _decisions(settings, metrics, clock)
     coordinator = _coordinator(given)
     owner: Authority = ALONE if coordinator is None else coordinator.owner
@@ -99,7 +99,7 @@ def build(
         metrics=metrics,
         store=store,
         telemetry=telemetry,
-        keepers=Keepers((kept,) if recorder is None else (recorder, kept), decisions, notices),
+        keepers=Keepers((recents,) if recorder is None else (recorder, recents), decisions, notices),
     )
     period, workers = settings.sync_period.total_seconds(), settings.workers
     controller = Controller(hpas, reconciler, telemetry, clock, period=period, workers=workers, owner=owner)
@@ -119,7 +119,7 @@ def build(
         hpas=hpas,
         metrics=metrics,
         recorder=recorder,
-        recent=kept,
+        recent=recents,
         decisions=decisions,
         coordinator=coordinator,
         store=store,

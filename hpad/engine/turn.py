@@ -188,27 +188,27 @@ def decide(view: View, verdict: Verdict, answers: Sequence[Answer]) -> Decision:
     their numbers differ.
     """
     current = view.replicas
-    kept = Decision(name=view.hpa.metadata.name, verdict=verdict, current=current, desired=current)
+    unchanged = Decision(name=view.hpa.metadata.name, verdict=verdict, current=current, desired=current)
     if isinstance(verdict, Halt):
-        return kept
+        return unchanged
     if isinstance(verdict, Clamp):
         count = verdict.replicas
-        return msgspec.structs.replace(kept, desired=count, scale_to=count, reason=verdict.reason)
-    return _measured(view, kept, verdict, answers)
+        return msgspec.structs.replace(unchanged, desired=count, scale_to=count, reason=verdict.reason)
+    return _measured(view, unchanged, verdict, answers)
 
 
-def _measured(view: View, kept: Decision, verdict: Proceed, answers: Sequence[Answer]) -> Decision:
-    """Returns the decision by the metrics; `kept` is the decision that keeps the current count."""
+def _measured(view: View, unchanged: Decision, verdict: Proceed, answers: Sequence[Answer]) -> Decision:
+    """Returns the decision by the metrics; `unchanged` is the decision that keeps the current count."""
     if len(answers) != len(verdict.metrics):
         raise ValueError(f"there are {len(verdict.metrics)} metrics, but {len(answers)} answers")
-    current = kept.current
+    current = unchanged.current
     own, answers = spare.without(view, answers)
     proposals = tuple([propose(own, metric, answer) for metric, answer in zip(verdict.metrics, answers, strict=True)])
     if view.fallback_policies:
         proposals = apply_fallback(own, proposals)
     recommendation = recommended(own, proposals)
     if recommendation.leader is None:
-        return msgspec.structs.replace(kept, proposals=proposals, recommendation=recommendation)
+        return msgspec.structs.replace(unchanged, proposals=proposals, recommendation=recommendation)
     more = spare.added(view, recommendation.replicas, uncertain=recommendation.invalid > 0)
     asked = recommendation if more is None else msgspec.structs.replace(recommendation, replicas=more.replicas)
     restrained, reason = restrain(view, asked), _reason(recommendation, recommendation.leader, own.replicas)
@@ -219,7 +219,7 @@ def _measured(view: View, kept: Decision, verdict: Proceed, answers: Sequence[An
         reason = reason or BELOW_MINIMUM
     scale_to = desired if desired != current else None
     return msgspec.structs.replace(
-        kept,
+        unchanged,
         desired=desired,
         scale_to=scale_to,
         reason=reason,

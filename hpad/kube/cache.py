@@ -253,18 +253,18 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         is called before that as well, because an edited HPA is no conflict to its caller.
         """
         key, form = hpa.key, self.form
-        stored, kept = self.get(key), self.original(key)
-        if stored is None or kept is None or stored.metadata.resource_version != hpa.metadata.resource_version:
+        stored, original = self.get(key), self.original(key)
+        if stored is None or original is None or stored.metadata.resource_version != hpa.metadata.resource_version:
             if allowed is not None:
                 allowed()
-            if stored is None or kept is None:
+            if stored is None or original is None:
                 raise errors.ApiError(404, "NotFound", f'{form.resource} "{key.name}" not found')
             raise errors.ApiError(409, "Conflict", _MODIFIED.format(form.resource, key.name))
         sent = hpas.encode(status)
-        content = hpas.body(kept, hpa.metadata.resource_version, sent, form)
+        content = hpas.body(original, hpa.metadata.resource_version, sent, form)
         answer = await self._client.request("PUT", form.resource.object(key, "status"), body=content, allowed=allowed)
         try:
-            written = hpas.written(answer, stored, kept, without_texts(status), sent, form)
+            written = hpas.written(answer, stored, original, without_texts(status), sent, form)
         except UNDECODABLE as error:
             raise errors.ApiError(0, "BadAnswer", f"the answer is no {form.resource.kind}: {error}") from error
         if key in self:  # an HPA that was deleted during the write stays deleted

@@ -26,7 +26,7 @@ from hpad.engine.trace.make import make_trace
 from hpad.engine.turn import Reconcile
 from hpad.records.archive import DEFAULT, Archive, HistoryLimits, HistoryUsage
 from hpad.records.entry import MOST_TEXT, Entry, Point, UnreadableEntry, unpack_said, unpack_step
-from hpad.records.stretch import Stretch, kept, reason
+from hpad.records.stretch import Stretch, reason, slim
 from hpad.records.tables import FAR, EntryRow, Search
 from hpad.telemetry.episode import Episode
 
@@ -101,7 +101,7 @@ class DecisionHistory:
         else:
             if stretch is not None:
                 self._divide(stretch)
-            self._begin(Stretch(done, why, kept(done, without_status(done.view.hpa))))
+            self._begin(Stretch(done, why, slim(done, without_status(done.view.hpa))))
         now = self._open[key]
         if self._archive is None:
             now.readings.clear()

@@ -164,7 +164,7 @@ class Stretch:
         same = why == self._reason
         if not same and self._is_left_by(why):
             return False
-        self.last = kept(done, self.last.view.hpa)
+        self.last = slim(done, self.last.view.hpa)
         self._current = self._current if why.current is None else why.current
         if same:
             self._rejoin()
@@ -229,7 +229,7 @@ class Stretch:
         return found
 
 
-def kept(done: Reconcile, hpa: HorizontalPodAutoscaler) -> Reconcile:
+def slim(done: Reconcile, hpa: HorizontalPodAutoscaler) -> Reconcile:
     """Returns the reconcile without what a trace does not need.
 
     That is the status of the HPA, the new one, all of the scale but its counts and selector, and tracebacks: half of

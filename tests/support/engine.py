@@ -27,7 +27,7 @@ from hpad.engine.trace import Trace
 from hpad.engine.trace.make import make_trace
 from hpad.engine.turn import Reconcile, run
 from hpad.engine.view import Gates, Tunables, View
-from hpad.records.stretch import kept
+from hpad.records.stretch import slim
 
 START = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 DEFAULT_BEHAVIOR: dict[str, Any] = {
@@ -219,7 +219,7 @@ class Workload:
     def _kept(self) -> Reconcile:
         """The last reconcile as the decision history keeps it."""
         assert self.done is not None
-        return kept(self.done, without_status(self.done.view.hpa))
+        return slim(self.done, without_status(self.done.view.hpa))
 
     def condition(self, kind: str) -> Condition:
         condition = find(self.hpa.status.conditions, kind)
