@@ -269,7 +269,7 @@ async def test_an_expired_certificate(tmp_path: Path) -> None:
     [
         ({"metrics": {"floor": {"weeks": 0}}}, "weeks"),
         ({"metrics": {"floor": {"weeks": 2, "min_weeks": 3}}}, "min_weeks: 3 is more than weeks, 2"),
-        ({"metrics": {"floor": {"ahead": "25h"}}}, "ahead: 25h is not between 0s and 24h"),
+        ({"metrics": {"floor": {"ahead": "25h"}}}, "ahead: '25h' is not between 0s and 24h"),
         ({"metrics": {"floor": {"cap": 0}}}, "cap"),
         ({"metrics": {"floor": {}}, "timezone": "Mars/Here"}, "timezone: there is no 'Mars/Here'"),
         ({"metrics": {"floor": {}}, "url": "prometheus:9090"}, "url"),

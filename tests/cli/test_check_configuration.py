@@ -290,6 +290,26 @@ def test_a_source_or_metric_that_can_answer_nothing_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("metric", "error"),
+    [
+        ("query: up, window: {last: soon}", "metrics.m.window.last: 'soon' is not a duration"),
+        ("query: up, window: {fetch: soon}", "metrics.m.window.fetch: 'soon' is not a duration"),
+        ("query: up, span: soon", "metrics.m.span: 'soon' is not a duration"),
+        ("query: up, span: -1m", "metrics.m.span: '-1m' is below zero"),
+        ("ahead: soon", "metrics.m.ahead: 'soon' is not between 0s and 24h"),
+    ],
+)
+def test_a_metric_of_prometheus_with_a_wrong_duration_names_the_field(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], metric: str, error: str
+) -> None:
+    adapter = "seasonal" if "ahead" in metric else "prometheus"
+    file = tmp_path / "hpad.yaml"
+    file.write_text(f"sources: {{s: {{adapter: {adapter}, url: http://p, metrics: {{m: {{{metric}}}}}}}}}\n")
+    assert main(["check", str(file)]) == 1
+    assert error in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
     ("source", "error"),
     [
         *(

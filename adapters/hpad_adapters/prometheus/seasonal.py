@@ -69,8 +69,12 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def __post_init__(self) -> None:
         """Raises ValueError, for errors of the query with a line for each."""
         refuse(*(f"query: {text}" for text in template.flaws(self.query, _VARIABLES)))
-        if not timedelta(0) <= self.lead <= _LONGEST_AHEAD:
-            raise ValueError(f"ahead: {self.ahead} is not between 0s and 24h")
+        try:
+            fits = timedelta(0) <= self.lead <= _LONGEST_AHEAD
+        except ValueError:
+            fits = False
+        if not fits:
+            raise ValueError(f"ahead: {shown(self.ahead)} is not between 0s and 24h")
         if self.min_weeks > self.weeks:
             raise ValueError(f"min_weeks: {self.min_weeks} is more than weeks, {self.weeks}")
 

@@ -44,10 +44,8 @@ class QueryWindow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     step: str = ""
 
     def __post_init__(self) -> None:
-        if self.span <= timedelta(0) or self.span > parse_duration(self.fetch):
-            raise ValueError(
-                f"last: {shown(self.last)} is not a duration above zero and within fetch ({shown(self.fetch)})"
-            )
+        if positive_duration("last", self.last) > positive_duration("fetch", self.fetch):
+            raise ValueError(f"last: {shown(self.last)} is not within fetch ({shown(self.fetch)})")
         if self.step:
             positive_duration("step", self.step)
 
@@ -91,7 +89,12 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Raises ValueError, for errors of the query with a line for each."""
         refuse(*(f"query: {text}" for text in template.flaws(self.query, VARIABLES)))
-        parse_duration(self.span)
+        try:
+            below_zero = parse_duration(self.span) < timedelta(0)
+        except ValueError as error:
+            raise ValueError(f"span: {error}") from None
+        if below_zero:
+            raise ValueError(f"span: {shown(self.span)} is below zero")
         for kind in self.types:
             if kind not in SOURCE_TYPES:
                 raise ValueError(f"types: {shown(kind)} is not one of {', '.join(SOURCE_TYPES)}")
