@@ -13,7 +13,7 @@ from kube.contract import controllers
 from kube.contract.conftest import DEFINITIONS
 from kube.contract.side import Side, started
 from support import apiserver, metrics_apis, widgets
-from support.engine import container, external, pods_metric, resource
+from support.engine import container, external, object_metric, pods_metric, resource
 
 Json = dict[str, Any]
 PERIOD = 1
@@ -102,6 +102,8 @@ CASES = [
         behavior={"scaleUp": {"policies": [{"type": "Pods", "value": 2**31 - 1, "periodSeconds": 15}]}},
         variant="policy",
     ),
+    Case("HPAHugeProposals", object_metric("huge", averageValue="1"), [pod()] * 2, 1, 20, replicas=2, variant="object"),
+    Case("HPAHugeProposals", external("huge", averageValue="1"), [pod()] * 2, 20, 20, replicas=2, variant="external"),
     Case(
         "HPAMissingContainerIgnored", container("cpu", "app", averageUtilization=50),
         [*[pod("busy")] * 2, pod("busy", old=CPU)], 3, 4, replicas=3,
@@ -126,7 +128,8 @@ def values() -> metrics_apis.Load:
     load.usage |= {"idle": {"app": "10m"}, "busy": {"app": "100m"}, "full": {"app": "900m"}, "large": {"app": "1m"}}
     load.memory["large"] = "50Ti"
     load.pods |= {("loaded", "load"): "1000000000000", ("ten", "load"): "10"}
-    load.external |= {"negative": "-30", "hundred": "100", "nothing": "0"}
+    load.external |= {"negative": "-30", "hundred": "100", "nothing": "0", "huge": "2147483648"}
+    load.objects["ingresses.networking.k8s.io", "main-route", "huge"] = "2147483648"
     return load
 
 
