@@ -151,6 +151,11 @@ def test_an_error_of_a_token_names_the_kubeconfig(tmp_path):
     assert refused(path).startswith(f"{path}, context 'x': the token is invalid")
 
 
+def test_a_token_file_without_end_is_not_read_to_its_end(tmp_path):
+    path = kubeconfig(tmp_path / "k", user={"tokenFile": "/dev/zero"})
+    assert "tokenFile: /dev/zero: cannot be read, is empty, or is larger than 1 MiB" in refused(path)
+
+
 async def test_the_token_stays_in_use_if_no_temporary_folder_can_be_created(tmp_path, clock, monkeypatch):
     (tmp_path / "token").write_text("one\n")
     loaded = await load(kubeconfig(tmp_path / "k", user={"tokenFile": "token"}))

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from hpad import files
 from hpad.api.loopback import names_loopback
 from hpad.api.text import shown
 from hpad.kube.auth import exec_plugin
@@ -187,7 +188,8 @@ class KubeContext:
             path = _folder(user) / str(named)
             token = _read_token(path)
             if not token and not user.content.get("token"):
-                self._fail(f"tokenFile: {path}: {'cannot be read, or is empty' if path.is_file() else 'no such file'}")
+                why = "cannot be read, is empty, or is larger than 1 MiB" if path.exists() else "no such file"
+                self._fail(f"tokenFile: {path}: {why}")
             user.content["token"] = token or user.content["token"]
         names = ("username", "password")
         if any(user.content.get(name) for name in names):
@@ -329,7 +331,7 @@ def _refuse_repeated_names(file: str, content: Mapping[str, Any]) -> None:
 def _read_token(path: Path) -> str:
     """Returns the token in a file; "" if it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8").strip()
+        return files.content(path, 1 << 20).decode().strip()
     except (OSError, UnicodeDecodeError):
         return ""
 
