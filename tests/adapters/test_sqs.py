@@ -57,7 +57,7 @@ class Moto:
             await self._call(http, "CreateQueue", QueueName="empty.fifo", Attributes={"FifoQueue": "true"})
             for number in range(12):
                 await self._call(http, "SendMessage", DelaySeconds=900 if number < 2 else 0, MessageBody="x")
-            await self._call(http, "ReceiveMessage", MaxNumberOfMessages=3)
+            await self._call(http, "ReceiveMessage", MaxNumberOfMessages=3, VisibilityTimeout=3600)
 
     async def _call(self, http: aiohttp.ClientSession, action: str, **fields: Any) -> None:
         headers = {
