@@ -173,8 +173,7 @@ class Caller:
         end = self._clock.monotonic() + self._limits.budget
         found = await self._attempt(queries, self._limits.timeout)
         for attempt in range(retries):
-            errors = ((index, answer) for index, answer in enumerate(found) if isinstance(answer, AdapterError))
-            again = [index for index, error in errors if error.blame in ("source", "cluster") and not error.lasting]
+            again = [index for index, answer in enumerate(found) if _may_succeed_now(answer)]
             pause = _BACKOFF_SECONDS * 2**attempt * (0.5 + random.random())
             remaining = end - self._clock.monotonic() - pause
             if not again or remaining <= pause:
@@ -261,9 +260,16 @@ class Caller:
             self._log.warning("the adapter failed to close", source=self._name, exception=type(error).__name__)
 
 
+def _may_succeed_now(answer: Answer) -> bool:
+    """Whether the query is worth another attempt: not where the source works and this metric alone has no value."""
+    if not isinstance(answer, AdapterError) or answer.blame not in ("source", "cluster"):
+        return False
+    return not (answer.lasting or answer.alive)
+
+
 def _without_answer(first: Any) -> TimedOut:
     """Returns the answer to a query whose retry timed out: what the first attempt said, which is more exact."""
-    return TimedOut(first.message, first.blame, lasting=True, alive=first.alive)
+    return TimedOut(first.message, first.blame, lasting=True)
 
 
 def readable(source: str, answer: Answer, redactor: Redactor) -> Answer:
