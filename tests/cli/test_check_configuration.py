@@ -259,7 +259,6 @@ def test_configuration_of_prometheus_adapter_is_named_with_its_fault_or_with_wha
 
 POSTGRESQL = "adapter: postgresql, host: h, database: d, username: u"
 RABBITMQ = "adapter: rabbitmq, url: http://r"
-AMQP = "adapter: rabbitmq, url: amqp://r, source: amqp"
 KAFKA = "adapter: kafka, bootstrap_servers: [k:9092]"
 
 
@@ -276,11 +275,6 @@ KAFKA = "adapter: kafka, bootstrap_servers: [k:9092]"
         ("adapter: redis, url: redis://r, only_keys: true", "only_keys: allows no key; write keys, or leave it out"),
         ("adapter: sqs, only_queues: true", "only_queues: allows no queue; write queues, or leave it out"),
         (f"{RABBITMQ}, metrics: {{m: {{stream: s, group: g}}}}", "metrics: m: stream: needs stream_url, such as "),
-        (
-            f"{AMQP}, metrics: {{m: {{queue_regex: a.*, mode: ready}}}}",
-            "metrics: m: queue_regex: AMQP cannot list queues",
-        ),
-        (f"{AMQP}, patterns: {{mails: a.*}}", "patterns: AMQP cannot list queues"),
     ],
 )
 def test_a_source_or_metric_that_can_answer_nothing_is_refused(

@@ -19,7 +19,6 @@ _SCHEMES: dict[str, tuple[str, ...]] = {"amqp": ("amqp", "amqps")}
 _EXAMPLES = {"amqp": "amqp://rabbitmq:5672", "prometheus": _PLUGIN}
 _MANAGEMENT = "http://rabbitmq:15672"
 _STREAMS = "rabbitmq-stream://rabbitmq:5552"
-_NO_LISTS = "AMQP cannot list queues; name them, or write source: management"
 _VHOST = "write the vhost as vhost"
 _MODES_OF: dict[str, frozenset[str]] = {
     "amqp": frozenset({"ready", "consumers"}),
@@ -114,7 +113,7 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
         yield from self._plugin_errors()
         yield from super().errors()
         yield from self._rate_errors()
-        yield from self._without_effect()
+        yield from self._stream_errors()
         for name, pattern in self.patterns.items():
             try:
                 compiled(f"patterns: {name}", pattern)
@@ -124,20 +123,15 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
             if metric.mode is not None and not metric.of_stream and not self.offers(metric.mode):
                 yield f"metrics: {name}: mode: source {self.source} has no {metric.mode}"
 
-    def _without_effect(self) -> Iterator[str]:
-        """Yields the errors in fields and metrics for which the source has no server, or one that cannot answer."""
-        if self.source == "amqp":
-            if self.patterns:
-                yield f"patterns: {_NO_LISTS}"
-            yield from (
-                f"metrics: {name}: queue_regex: {_NO_LISTS}" for name, each in self.metrics.items() if each.queue_regex
-            )
-        if not self.stream_nodes:
-            if self.offset_reset_policy != "error":
-                yield "offset_reset_policy: has an effect with stream_url only"
-            for name, each in self.metrics.items():
-                if each.of_stream:
-                    yield f'metrics: {name}: stream: needs stream_url, such as "{_STREAMS}"'
+    def _stream_errors(self) -> Iterator[str]:
+        """Yields the errors in what is about streams, where there is no server of them."""
+        if self.stream_nodes:
+            return
+        if self.offset_reset_policy != "error":
+            yield "offset_reset_policy: has an effect with stream_url only"
+        for name, each in self.metrics.items():
+            if each.of_stream:
+                yield f'metrics: {name}: stream: needs stream_url, such as "{_STREAMS}"'
 
     def _plugin_errors(self) -> Iterator[str]:
         addresses = url_list(self.metrics_url)
