@@ -8,7 +8,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTED = re.compile(r"`((?:hpad|adapters)/[^`]+\.py)`")
-MOST = 31
+MOST = 30
 BESIDE = {
     *("hpad/api/", "hpad/telemetry/", "hpad/daemon/", "hpad/adapter", "hpad/clock.py", "hpad/kube/auth/"),
     *(
@@ -33,7 +33,7 @@ BESIDE = {
         "hpad/controller/report.py",
     ),
     *("hpad/engine/share.py", "hpad/engine/budget.py", "hpad/controller/budgets.py"),
-    "hpad/engine/controls.py",
+    *("hpad/engine/annotations.py", "hpad/engine/controls.py"),
     *("hpad/engine/shadow.py", "hpad/engine/spare.py", "hpad/engine/busy.py"),
     *(
         "hpad/engine/addresses.py",
@@ -47,7 +47,7 @@ BESIDE = {
     *("hpad/sources/replacement.py", "hpad/sources/offers.py", "hpad/sources/own_queries.py"),
     "adapters/hpad_adapters/lists.py",
 }
-"""Files and folders that the page names beside the path: types, transport, an index, sentences, traces, series."""
+"""What the page names beside the path: types, transport, an index, annotations, sentences, traces, series."""
 
 
 class Trace:
