@@ -35,7 +35,7 @@ FALSE = "False"
 
 
 def with_condition(conditions: tuple[Condition, ...], made: Condition) -> tuple[Condition, ...]:
-    """Returns the conditions with one of them set, whose transition is of now; where its status stays, of before.
+    """Returns the conditions with `made` among them, which is dated now; without a change of its status, as before.
 
     Source: Kubernetes 1.36, horizontal.go: setConditionInList.
     """

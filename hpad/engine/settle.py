@@ -98,7 +98,7 @@ def sentence(decision: Decision, outcome: Outcome | None) -> str:
     return str(decision) if failure is None else f"{decision}{NOT_WRITTEN}{failure}"
 
 
-_FOUND: Final = ("SucceededGetScale", "the HPA controller was able to get the target's current scale")
+_SCALE_READ: Final = ("SucceededGetScale", "the HPA controller was able to get the target's current scale")
 """Reason and message of AbleToScale where no metric was measured."""
 
 
@@ -114,7 +114,7 @@ def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlemen
     # With the metrics and counts of the previous status: nothing is known of the target.
     if isinstance(decision.verdict, Halt) and decision.verdict.kind == UNREACHABLE:
         return _unreachable(view, draft, decision, decision.verdict)
-    draft.condition(ABLE_TO_SCALE, TRUE, *(_FOUND if decision.restrained is None else decision.restrained.able))
+    draft.condition(ABLE_TO_SCALE, TRUE, *(_SCALE_READ if decision.restrained is None else decision.restrained.able))
     _unmark_zero(view, draft)
     if isinstance(decision.verdict, Halt):
         return _halted(view, draft, decision, decision.verdict)
