@@ -195,7 +195,7 @@ def _tls_context(options: TlsOptions) -> ssl.SSLContext:
 
 
 _PLACEHOLDERS: Final = " <>(){}$"
-"""Characters of no host: those of `<host>`, `$(HOST)` and `{{ .Values.host }}`, which nobody has filled in."""
+"""Characters that no host has, but a placeholder: `<host>`, `$(HOST)`, `{{ .Values.host }}`."""
 _CREDENTIALS: Final = "contains credentials: write them as settings of their own"
 
 

@@ -66,7 +66,7 @@ _BAD_IF_TRUE: Final = frozenset({SCALING_LIMITED, COMPETING_WRITERS, FALLBACK_AC
 
 
 def is_trouble(condition: Condition) -> bool:
-    """Returns whether the condition is bad news: while True or while False, by its type; ScaledToZero never is."""
+    """Returns whether the condition says that something is wrong, by its type and status; ScaledToZero never does."""
     if condition.type == SCALED_TO_ZERO:
         return False
     return (condition.status == TRUE) == (condition.type in _BAD_IF_TRUE)

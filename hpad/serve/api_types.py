@@ -146,9 +146,10 @@ class Detail(Summary, frozen=True, kw_only=True):
 
     `specMetrics` and `behavior` are those of the spec, and `conditions` those of the status, as in autoscaling/v2.
     `currentMetrics` are those of the last decision, or of the status if it measured none. `owner` is the identity of
-    the process that reconciles the HPA, as far as this one knows. `troubles` are the types of the conditions that are
-    bad news; a count that the minimum limits is none. `annotationErrors` has the error of each invalid annotation of
-    hpad. `trace` is the last decision of this process, stage by stage, and `outlook` what would change the count next.
+    the process that reconciles the HPA, as far as this one knows. `troubles` are the types of the conditions that say
+    that something is wrong; ScalingLimited is not one of them where only the minimum limits the count.
+    `annotationErrors` has the error of each invalid annotation of hpad. `trace` is the last decision of this process,
+    stage by stage, and `outlook` what would change the count next.
     """
 
     sentence: str

@@ -62,7 +62,7 @@ class Row(NamedTuple):
 
 
 def troubles(row: Row) -> tuple[str, ...]:
-    """Returns the types of the conditions that are bad news; a count that the minimum limits is as wanted."""
+    """Returns the types of the conditions that say that something is wrong; a count at the minimum is as wanted."""
     bad = (each.type for each in row.status.conditions if conditions.is_trouble(each))
     return tuple(kind for kind in bad if kind != conditions.SCALING_LIMITED or _limited(row.status))
 
