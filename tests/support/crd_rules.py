@@ -1,6 +1,7 @@
 """What a schema of a CustomResourceDefinition refuses: by jsonschema, and its rules in CEL by cel-python."""
 
 import functools
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,7 +32,9 @@ def _by_rules(schema: dict[str, Any], value: Any, path: str) -> Iterator[str]:
 
 @functools.cache
 def _program(rule: str) -> celpy.Runner:
+    limit = sys.getrecursionlimit()
     environment = celpy.Environment()
+    sys.setrecursionlimit(limit)  # an environment raises it, for every test that follows in this process
     return environment.program(environment.compile(rule))
 
 
