@@ -32,6 +32,9 @@ _PATIENCE: Final = 0.15
 """The part of a period that the reading, and then the writing, may take: after slow metrics there is time for both."""
 _LONGEST: Final = 5.0
 """The largest number of seconds for each of the two."""
+_PAUSE: Final = 0.2
+"""The part of the time for writing that a scale-down waits after its costs: the ReplicaSet controller learns of pods
+and of counts through two watches, and the count must not be the quicker one."""
 _CONCURRENCY: Final = 8
 _PERIODS: Final = 4
 _LEAST_SECONDS: Final = 10.0
@@ -86,7 +89,13 @@ class Sparing:
         ]
         left = [pod for pod in pods if pod.is_marked and pod.name not in planned]
         writes += [functools.partial(self._remove, pod, allowed) for pod in left]
-        return await self._written(turn, writes[:MOST], worker) if writes else None
+        if not writes:
+            return None
+        async with worker.released():
+            error = await self._write(writes[:MOST], _seconds(turn))
+            if planned and error is None:
+                await self._clock.sleep(_PAUSE * _seconds(turn))
+        return self._told(turn.permit.key, error)
 
     async def _remove(self, pod: Pod, allowed: Allowed) -> None:
         """Removes the cost of an earlier scale-down, unless it was changed a moment ago."""
@@ -96,14 +105,11 @@ class Sparing:
             if not error.test_failed:
                 raise
 
-    async def _written(self, turn: Turn, writes: Sequence[_Write], worker: Worker) -> str | None:
-        key = turn.permit.key
-        async with worker.released():
-            error = await self._write(writes, _seconds(turn))
+    def _told(self, key: Key, error: str | None) -> str | None:
         if error is None:
             self._failing.ended(subject=key, hpa=str(key))
-            return None
-        self._failing.occurred(subject=key, cause=error, hpa=str(key), error=error)
+        else:
+            self._failing.occurred(subject=key, cause=error, hpa=str(key), error=error)
         return error
 
     async def _write(self, writes: Sequence[_Write], seconds: float) -> str | None:

@@ -43,15 +43,23 @@ async def running(world: Bench) -> AsyncIterator[None]:
 async def test_costs_are_written_before_the_scale() -> None:
     world = bench(ORDER)
     written: list[tuple[list[str], int]] = []
-    write = world.cluster.write_scale
+    moments: list[float] = []
+    write, set_cost = world.cluster.write_scale, world.cluster.set_deletion_cost
 
     async def noted(namespace: str, ref: Any, scale: Any, allowed: Any) -> Any:
         written.append((sorted(world.cluster.costs), scale.spec.replicas))
+        moments.append(world.clock.monotonic())
         return await write(namespace, ref, scale, allowed)
 
+    async def cost_noted(*arguments: Any) -> Any:
+        moments.append(world.clock.monotonic())
+        return await set_cost(*arguments)
+
     world.cluster.write_scale = noted  # type: ignore[method-assign]
+    world.cluster.set_deletion_cost = cost_noted  # type: ignore[method-assign]
     await world.advance(1)
     assert written == [(["web-0", "web-1"], 4)]
+    assert moments[2] - moments[1] == pytest.approx(0.45)  # the ReplicaSet controller sees the costs first
     assert [cost.before for cost in world.cluster.costs.values()] == [None, None]
     assert all(int(cost.text or "") < 0 for cost in world.cluster.costs.values())
 
