@@ -142,7 +142,7 @@ class KubernetesWorkload:
             counts.add(items)
             seen += len(items)
             if seen + bool(more) > self._max_pods:
-                raise AdapterError(f"{where} are more than max_pods ({self._max_pods})", lasting=True, alive=True)
+                raise AdapterError(f"{where} are more than max_pods ({self._max_pods})", alive=True)
             if not more:
                 return counts
         raise AdapterError(f"{where}: the API server always answers that there is another page", "cluster")

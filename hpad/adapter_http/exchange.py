@@ -24,7 +24,7 @@ class TooLargeError(RequestFailedError):
     """The answer has more than `max_bytes` bytes; the server works, and its other answers may be used."""
 
     def __init__(self, name: str, max_bytes: int) -> None:
-        super().__init__(f"{name} answers more than max_bytes ({max_bytes})", lasting=True, alive=True)
+        super().__init__(f"{name} answers more than max_bytes ({max_bytes})", alive=True)
 
 
 # The first row that fits counts: a subclass stands before its base class.
@@ -188,7 +188,7 @@ def decoded(
     # A part of a body (msgspec.Raw) was counted with it.
     if isinstance(body, bytes) and len(body) > most and count_elements(body, most) > most:
         limit = f"{most} values" if max_elements is None else f"max_elements ({most})"
-        raise AdapterError(f"{name} answers more than {limit}", lasting=True, alive=True)
+        raise AdapterError(f"{name} answers more than {limit}", alive=True)
     try:
         return decoder.decode(body)
     except UNDECODABLE:

@@ -145,7 +145,7 @@ def external_sample(items: Sequence[ExternalMetricValue] | None) -> ExternalSamp
 
 def _of_one_metric(text: str) -> AdapterError:
     """Returns the error of a list that was read: the API works, and would answer the same again."""
-    return AdapterError(text, lasting=True, alive=True)
+    return AdapterError(text, alive=True)
 
 
 def _nothing(api: str) -> AdapterError:

@@ -182,8 +182,8 @@ class AdapterError(Exception):
     `blame` is "spec" (the HPA asks for something impossible), "source" (the metric source failed), "cluster" (the
     API server failed) or "bug". The message is shown in the HPA's condition and event: it names the source and the
     query, and never contains a secret. `lasting`: an immediate retry is useless, for example with wrong credentials.
-    `alive`: the source works and only this metric has no value, so the error opens no circuit breaker, and the query is
-    not repeated in its call, for which the others would wait.
+    `alive`: the source works and only this metric has no value, so the error opens no circuit breaker. It is lasting:
+    the others of the call would wait for another attempt.
     `late`: it had no answer in time, and the others of its call have waited for it. It is not asked again in this call;
     from then on it is asked apart from them, until it is late no more.
     """
@@ -196,8 +196,8 @@ class AdapterError(Exception):
         super().__init__(message)
         self.message = message
         self.blame = blame
-        self.lasting = lasting or late
         self.alive = alive or blame == "spec"
+        self.lasting = lasting or late or self.alive
         self.late = late
 
     def __repr__(self) -> str:

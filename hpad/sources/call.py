@@ -261,10 +261,8 @@ class Caller:
 
 
 def _may_succeed_now(answer: Answer) -> bool:
-    """Whether the query is worth another attempt: not where the source works and this metric alone has no value."""
-    if not isinstance(answer, AdapterError) or answer.blame not in ("source", "cluster"):
-        return False
-    return not (answer.lasting or answer.alive)
+    """Whether the query is worth another attempt."""
+    return isinstance(answer, AdapterError) and answer.blame in ("source", "cluster") and not answer.lasting
 
 
 def _without_answer(first: Any) -> TimedOut:
@@ -331,7 +329,7 @@ def _checked_one(source: str, query: Query, answer: Any, latest: datetime | None
         return _bug(source, f'answered {kind} where the {query.type} metric "{query.name}" needs {needed}')
     fault = _fault(answer)
     if fault == _TOO_LARGE:
-        return AdapterError(f'source "{source}" answered {fault} for "{query.name}"', lasting=True, alive=True)
+        return AdapterError(f'source "{source}" answered {fault} for "{query.name}"', alive=True)
     if fault is not None:
         return _bug(source, f'answered {fault} for "{query.name}"')
     return answer if latest is None else _dated(source, query, answer, latest)
@@ -365,7 +363,6 @@ def _dated(source: str, query: Query, answer: Sample, latest: datetime) -> Answe
     return AdapterError(
         f'source "{source}": each value of "{query.name}" has a timestamp more than five minutes in the future: '
         "correct the clock of the source, of its nodes, or of hpad's machine",
-        lasting=True,
         alive=True,
     )
 

@@ -149,7 +149,7 @@ async def test_an_error_of_a_document_leaves_the_server_alive(body: bytes) -> No
 def test_an_error_of_one_document_opens_no_breaker() -> None:
     async def behave(queries: Sequence[Query]) -> Any:
         if any(query.name == A.name for query in queries):
-            raise AdapterError("http://h/a answers more than max_bytes (hunter22)", lasting=True, alive=True)
+            raise AdapterError("http://h/a answers more than max_bytes (hunter22)", alive=True)
 
     async def main() -> None:
         adapter = Scripted(behave)

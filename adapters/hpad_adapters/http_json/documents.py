@@ -130,7 +130,7 @@ def tree(format: str, body: bytes, name: str, max_elements: int) -> Any:
     try:
         return parse_yaml(body, max_elements) if format == "yaml" else _xml(body, max_elements)
     except RefusedDocumentError as error:
-        raise AdapterError(f"{name} answers {error}", lasting=True, alive=True) from None
+        raise AdapterError(f"{name} answers {error}", alive=True) from None
     # LookupError: XML in an encoding that Python does not know.
     except (ValueError, LookupError, expat.ExpatError):
         limit = f", or more than max_elements ({max_elements})" if format == "yaml" else ""

@@ -92,7 +92,7 @@ async def pods(api: ApiReader | None, service: tuple[str, str], url: str, max_po
     # Endpoints can be in two slices for a moment.
     found = {pod.url: pod for pod in _pods(_of_one_family(listed.items), url, where)}
     if listed.metadata.more or len(found) > max_pods:
-        raise AdapterError(f"{where} has more than max_pods ({max_pods}) ready pods", lasting=True, alive=True)
+        raise AdapterError(f"{where} has more than max_pods ({max_pods}) ready pods", alive=True)
     if not found:
         raise AdapterError(f"{where} has no ready pods, or does not exist", alive=True)
     return list(found.values())

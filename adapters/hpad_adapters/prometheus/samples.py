@@ -115,12 +115,12 @@ def milli(text: str) -> int:
     except decimal.InvalidOperation:  # an exponent beyond Decimal, of a zero or almost zero
         number = decimal.Decimal(repr(float(text)))
     if not number.is_finite():
-        raise AdapterError("the sum of the values is infinite", lasting=True, alive=True)
+        raise AdapterError("the sum of the values is infinite", alive=True)
     # Digits below a billionth are floating-point noise (5.000000000000001), which must not round 5 up to 5.001.
     nearest = number.quantize(_NANO, decimal.ROUND_HALF_EVEN, _WIDE)
     thousandths = int(nearest.scaleb(3, _WIDE).to_integral_value(decimal.ROUND_UP, _WIDE))
     if abs(thousandths) > _INT64:
-        raise AdapterError(f"the value {text[:40]} does not fit into 64 bits of thousandths", lasting=True, alive=True)
+        raise AdapterError(f"the value {text[:40]} does not fit into 64 bits of thousandths", alive=True)
     return thousandths
 
 

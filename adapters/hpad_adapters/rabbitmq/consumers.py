@@ -154,7 +154,7 @@ def held_by(
 def _unlisted(what: str, others: str = "") -> AdapterError:
     """Without the tag, the broker lists the consumers and channels of this user alone."""
     text = f"{what}: its user needs the tag monitoring, unless the consumers are a few seconds old{others}"
-    return AdapterError(text, lasting=True, alive=True)
+    return AdapterError(text, alive=True)
 
 
 class ConsumerPods:

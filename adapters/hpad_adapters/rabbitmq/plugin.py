@@ -129,7 +129,7 @@ def _each_once(urls: Sequence[str], answers: Sequence[NodeAnswer]) -> list[NodeA
     for url, each in zip(urls, answers, strict=True):
         if isinstance(each, NodeMetrics) and addresses.setdefault(each.node, url) != url:
             text = f"{_named(url)} is node {each.node}, as {addresses[each.node]} is: write one address for each node"
-            found.append(AdapterError(text, lasting=True, alive=True))
+            found.append(AdapterError(text, alive=True))
         else:
             found.append(each)
     return found
@@ -193,7 +193,7 @@ class _Node:
         if now - self._mixed_at >= MIXED_SECONDS:
             return None
         text = f"{_named(self.url)} answers as {self._mixed}, as a load balancer does: write one address for each node"
-        return AdapterError(text, lasting=True, alive=True)
+        return AdapterError(text, alive=True)
 
 
 def _named(url: str) -> str:
