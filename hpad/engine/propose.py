@@ -327,7 +327,7 @@ def _replicas(
     if metric.kind == AVERAGE_VALUE:
         kept, huge = current if gates.HPASpecReplicasKept else status, gates.HPAHugeProposals or metric.type == EXTERNAL
         return by_share(usage, metric.amount, kept, allowed, huge=huge)
-    return by_ratio(usage, current, allowed, keeps=gates.HPANoReadyPodsKept)
+    return by_ratio(usage, current, allowed, keeps=gates.HPANoReadyPodsKept, huge=gates.HPAHugeProposals)
 
 
 def by_pods(usage: Usage, current: int, allowed: Tolerances, *, huge: bool) -> int:
@@ -361,15 +361,16 @@ def by_share(usage: Usage, amount: int, kept: int, allowed: Tolerances, *, huge:
     return (_capped if huge else ceil_int32)(quotient(float(usage.total), float(amount)))
 
 
-def by_ratio(usage: Usage, current: int, allowed: Tolerances, *, keeps: bool) -> int:
+def by_ratio(usage: Usage, current: int, allowed: Tolerances, *, keeps: bool, huge: bool) -> int:
     """Returns ready pods times ratio; without replicas the ratio alone (KEP-2021).
 
-    `keeps`: without ready pods the count stays, unless the value is 0 (HPANoReadyPodsKept).
+    `keeps`: without ready pods the count stays, unless the value is 0 (HPANoReadyPodsKept). `huge` as in `by_pods`; in
+    Kubernetes, only a target with replicas has it.
 
     Source: Kubernetes 1.36, replica_calculator.go: getUsageRatioReplicaCount.
     """
     if current == 0:
-        return _capped(usage.ratio)
+        return (_capped if huge else ceil_int32)(usage.ratio)
     if allowed.allow(usage.ratio):
         return current
     if usage.pods is None:

@@ -187,6 +187,15 @@ def test_a_huge_total_scales_to_the_maximum_without_the_gate_if_it_is_external(g
     assert web.reconcile(one(past_int32), after=15).desired == (10 if gate else 1)
 
 
+@pytest.mark.parametrize("fixed", [True, False])
+def test_a_huge_value_wakes_the_target_with_the_gate(fixed: bool) -> None:
+    """In Kubernetes the ratio wraps around: a target at zero stays there, however much work waits."""
+    gates = Gates(HPAScaleToZero=True, HPAHugeProposals=fixed)
+    web = Workload(external("q", value="1"), replicas=1, low=0, behavior=NO_DOWN_WINDOW, gates=gates)
+    assert web.reconcile(series(0), after=15).scale_to == 0
+    assert web.reconcile(series(2**31), after=15).scale_to == (4 if fixed else None)
+
+
 POLICIES = [{"type": "Pods", "value": 2**31 - 1}, {"type": "Percent", "value": 2**31 - 1}]
 
 

@@ -123,7 +123,7 @@ def _of_all(amount: int, tolerance: Tolerances, average: bool, value: float, cou
         usage = Usage(ratio=ratio, value=None, pods=count, total=milli)
         return by_share(usage, amount, count, tolerance, huge=True)
     usage = Usage(ratio=quotient(float(milli), float(amount)), value=milli, pods=count)
-    return by_ratio(usage, count, tolerance, keeps=True)
+    return by_ratio(usage, count, tolerance, keeps=True, huge=True)
 
 
 def recommended(

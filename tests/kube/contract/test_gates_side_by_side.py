@@ -285,6 +285,21 @@ async def asleep_and_woken(world: World, namespace: str) -> int:
     return await world.rescaled(f"{where}/{name}", 0)
 
 
+async def woken_by_much(world: World, namespace: str) -> int:
+    """HPAHugeProposals: far more work arrives than an int32 of replicas could do, for a target at zero."""
+    name, metric, ask = "much", f"much-{namespace}", world.server.ask
+    where = f"{TARGETS.format(namespace)}/{name}"
+    world.load.external[metric] = "0"
+    await world.target(namespace, name, 1)
+    await world.pods(namespace, name, [pod()])
+    made = hpa(name, external(metric, value="1"), 0, RULES)
+    made["spec"]["maxReplicas"] = 3
+    await ask("POST", HPAS.format(namespace), made)
+    await world.reconciled(namespace, name, 0)
+    world.load.external[metric] = "2147483648"
+    return await world.rescaled(where, 0)
+
+
 async def pointed_elsewhere(world: World, namespace: str) -> int:
     """HPATargetHistory: an HPA of a target with eight replicas gets one with four, where nothing is to do."""
     own = HPAS.format(namespace)
@@ -300,6 +315,7 @@ async def pointed_elsewhere(world: World, namespace: str) -> int:
 STORIES: list[tuple[Callable[[World, str], Coroutine[Any, Any, int]], int, int]] = [
     (stopped_again, 3, 0),
     (asleep_and_woken, 3, 3),
+    (woken_by_much, 0, 3),
     (pointed_elsewhere, 8, 4),
 ]
 
