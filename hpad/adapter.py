@@ -85,7 +85,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
 
 import aiohttp
 import msgspec
@@ -137,6 +137,7 @@ from hpad.files import opened as opened
 
 parse_duration = durations.parse
 T = TypeVar("T")
+P = ParamSpec("P")
 _PART_OF_CALL = 0.9
 
 
@@ -200,17 +201,20 @@ class Adapter(Protocol):
         ...
 
 
-async def or_error(result: Awaitable[T]) -> T | AdapterError:
-    """Returns the result, or the AdapterError that was raised, so that it answers one query and not the batch."""
+async def or_error(ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T | AdapterError:
+    """Returns the result, or the AdapterError that was raised, so that it answers one query and not the batch.
+
+    A coroutine in place of `ask` would never be awaited if a task of this were cancelled before it starts.
+    """
     try:
-        return await result
+        return await ask(*args, **kwargs)
     except AdapterError as error:
         return error
 
 
 async def one_by_one(queries: Sequence[Query], answer_one: Callable[[Query], Awaitable[Sample]]) -> list[Answer]:
     """Answers a batch with a function for one query; an AdapterError that it raises answers that query alone."""
-    return [await or_error(answer_one(query)) for query in queries]
+    return [await or_error(answer_one, query) for query in queries]
 
 
 def positive_duration(field: str, text: str) -> timedelta:

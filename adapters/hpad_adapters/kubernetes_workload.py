@@ -93,7 +93,7 @@ class KubernetesWorkload:
         """Returns a sample or an error per query; each selector of a namespace is listed once."""
         groups = [self._checked(query) for query in queries]
         distinct = list(dict.fromkeys(group for group in groups if not isinstance(group, AdapterError)))
-        counted = await asyncio.gather(*(or_error(self._counts(*group)) for group in distinct))
+        counted = await asyncio.gather(*(or_error(self._counts, *group) for group in distinct))
         found = dict(zip(distinct, counted, strict=True))
         return [
             group if isinstance(group, AdapterError) else self._sample(query, found[group])

@@ -149,7 +149,7 @@ class CustomMetrics:
         Raises AdapterError if the server has no version of the API.
         """
         version = await self._preferred_version() if queries else ""
-        answers = list(await asyncio.gather(*(or_error(self._one(query, version)) for query in queries)))
+        answers = list(await asyncio.gather(*(or_error(self._one, query, version) for query in queries)))
         if any(isinstance(each, AdapterError) and _NOT_SERVED in each.message for each in answers):
             self._version = None  # after an upgrade of the metrics server it may be gone
         return answers
@@ -247,7 +247,7 @@ class ExternalMetrics:
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns the values of all series that the metric's selector matches."""
-        return list(await asyncio.gather(*(or_error(self._one(query)) for query in queries)))
+        return list(await asyncio.gather(*(or_error(self._one, query) for query in queries)))
 
     async def aclose(self) -> None:
         """Does nothing: hpad closes its client of the API server."""
@@ -280,12 +280,12 @@ class MetricsServer:
         One list per namespace serves all its queries; pods are selected here, by their labels in the list.
         """
         namespaces = list(dict.fromkeys(query.namespace for query in queries))
-        read = await asyncio.gather(*(or_error(self._read(namespace)) for namespace in namespaces))
+        read = await asyncio.gather(*(or_error(self._read, namespace) for namespace in namespaces))
         found = {
             namespace: each if isinstance(each, AdapterError) else _Pods(each, lambda item: item.metadata.labels)
             for namespace, each in zip(namespaces, read, strict=True)
         }
-        return [await or_error(self._answer(query, found[query.namespace])) for query in queries]
+        return [await or_error(self._answer, query, found[query.namespace]) for query in queries]
 
     def group(self, query: Query) -> str:
         """Returns the namespace, which one list serves."""

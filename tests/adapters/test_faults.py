@@ -60,7 +60,7 @@ async def answering(reply: bytes | None, tls: ssl.SSLContext | None = None) -> A
 async def error(source: str, at: Server) -> AdapterError:
     """Returns the error that answers the query; fails if there is a sample, or a secret in the error."""
     async with adapter(source, at) as made, asyncio.timeout(ENDED_SECONDS):
-        found: list[Answer] | AdapterError = await or_error(made.answer([QUERIES[source]]))
+        found: list[Answer] | AdapterError = await or_error(made.answer, [QUERIES[source]])
     [answer] = [found] if isinstance(found, AdapterError) else found
     assert isinstance(answer, AdapterError), answer
     assert SECRET not in answer.message
@@ -107,7 +107,7 @@ async def test_a_number_that_is_worked_off(source: str) -> None:
         async with answering(reply) as (port, _), adapter(source, Server(port)) as made:
             began = time.process_time()
             async with asyncio.timeout(ENDED_SECONDS):
-                found = await or_error(made.answer([QUERIES[source]]))
+                found = await or_error(made.answer, [QUERIES[source]])
             assert time.process_time() - began < CPU_SECONDS, (what, found)
     gc.collect()  # a connection that was left open is reported here, not in a later test
 

@@ -1,5 +1,8 @@
 """metrics.k8s.io as the embedded cluster serves it."""
 
+import asyncio
+import gc
+import warnings
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -166,3 +169,19 @@ async def test_a_server_without_the_api_is_asked_for_its_versions_and_the_error_
     assert isinstance(answer, AdapterError)
     assert "could not find the requested resource" in answer.message
     assert server.asked == ["/apis/metrics.k8s.io/v1beta1/namespaces/default/pods", "/apis"]
+
+
+async def test_a_call_that_is_cancelled_before_its_requests_begin_leaves_no_coroutine(context):
+    """So it ends if the process stands still for longer than the timeout."""
+    server = Served("v1beta1")
+    adapter = MetricsServer(Settings(), msgspec.structs.replace(context, api=server))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        call = asyncio.ensure_future(adapter.answer([testing.resource("cpu", "app=web")]))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        gc.collect()
+    assert [str(each.message) for each in found] == []
+    assert server.asked == []

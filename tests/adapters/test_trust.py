@@ -52,7 +52,7 @@ class Victim:
 async def answer(adapter: type[Adapter], settings: dict[str, Any], query: Any = LENGTH) -> Answer:
     async with testing.context("source") as context:
         made = adapter(msgspec.convert(settings, adapter.Settings), context)
-        found = await or_error(made.answer([query]))
+        found = await or_error(made.answer, [query])
     return found if isinstance(found, AdapterError) else found[0]
 
 

@@ -151,7 +151,7 @@ def deploy(world: World, url: str, diary: Path, pool: str, configuration: dict[s
 async def compare(workers: CeleryWorkers, diary: Diary) -> list[tuple[str, int, int]]:
     """Returns of each pod in which nothing moved meanwhile: tasks in work by its worker, and by the diary."""
     begun = time.time()
-    found = await or_error(workers.read(0.0))
+    found = await or_error(workers.read, 0.0)
     reports = () if isinstance(found, AdapterError) else found.reports
     said = {report.name.partition("@")[2]: report for report in reports}
     ended = time.time()

@@ -50,7 +50,7 @@ class ByWord:
         """Returns the counts of the broker, corrected by what the workers say after it: tasks move from it to them."""
         if not any(each.query.name in BY_WORD for each in asked):
             return list(counted)
-        said = await or_error(self._workers.read())
+        said = await or_error(self._workers.read)
         return [
             self._corrected(each, said, answer) if each.query.name in BY_WORD else answer
             for each, answer in zip(asked, counted, strict=True)

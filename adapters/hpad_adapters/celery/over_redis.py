@@ -52,7 +52,7 @@ class OverRedis:
         replies, said = await self._replies(requests, with_workers=any(goals))
         needed = [self._needed(each, replies, said) if goal else None for each, goal in zip(asked, goals, strict=True)]
         # That the fetched tasks cannot be read is no error of queries for waiting ones.
-        found = await or_error(self._fetched(replies)) if self._counts_fetched(asked, needed) else Fetched()
+        found = await or_error(self._fetched, replies) if self._counts_fetched(asked, needed) else Fetched()
         answers = [self._answer(each, replies, found, goal) for each, goal in zip(asked, needed, strict=True)]
         return [_noted(each, said) if goal else each for each, goal in zip(answers, goals, strict=True)]
 
@@ -76,7 +76,7 @@ class OverRedis:
     ) -> tuple[Replies, Said | AdapterError]:
         """Asks Redis, and the workers at the same time; raises AdapterError if Redis does not answer."""
         redis = self._servers.ask(requests)
-        said = or_error(self._workers.read()) if with_workers and self._workers is not None else _unasked()
+        said = or_error(self._workers.read) if with_workers and self._workers is not None else _unasked()
         replies, heard = await asyncio.gather(redis, said)
         return dict(zip(requests, replies, strict=True)), heard
 

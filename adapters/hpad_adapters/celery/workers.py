@@ -259,7 +259,7 @@ class CeleryWorkers:
         async with self._lock:
             now = self._clock.monotonic()
             if self._last is None or now - self._last[0] > oldest:
-                self._last = now, await or_error(self._asked())
+                self._last = now, await or_error(self._asked)
             return or_raise(self._last[1])
 
     async def aclose(self) -> None:

@@ -81,7 +81,7 @@ class HttpJson:
     async def _totals(self, queries: Sequence[Query], wanted: Sequence[FetchedDocument | AdapterError]) -> list[Answer]:
         distinct = list(dict.fromkeys(each for each in wanted if isinstance(each, FetchedDocument)))
         configured = {each for query, each in zip(queries, wanted, strict=True) if query.definition is None}
-        parts = (or_error(self._fetcher.parts(each, own=each not in configured)) for each in distinct)
+        parts = (or_error(self._fetcher.parts, each, own=each not in configured) for each in distinct)
         fetched = await asyncio.gather(*parts)
         return await asyncio.to_thread(self._samples, queries, wanted, dict(zip(distinct, fetched, strict=True)))
 

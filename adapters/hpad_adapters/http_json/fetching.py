@@ -211,7 +211,7 @@ class Fetcher:
         known = [each for each in members if each.address]
         url, port = document.url, urlsplit(document.url).port
         requests = [self._request(document, at(each.name, each.address, url, port)) for each in known]
-        bodies = await asyncio.gather(*(self._answer(request, deadline) for request in requests))
+        bodies = await self._answers(requests, deadline)
         return [Part(each.name, body) for each, body in zip(known, bodies, strict=True)]
 
     async def _of_pods(self, document: FetchedDocument, service: tuple[str, str]) -> Sequence[Part]:
@@ -223,7 +223,7 @@ class Fetcher:
         except TimeoutError:
             raise AdapterError(f"the API server did not answer within {self._timeout:g}s", "cluster") from None
         requests = [self._request(document, pod) for pod in found]
-        bodies = await asyncio.gather(*(self._answer(request, deadline) for request in requests))
+        bodies = await self._answers(requests, deadline)
         return [Part(request.name, body) for request, body in zip(requests, bodies, strict=True)]
 
     def _deadline(self) -> float:
@@ -248,9 +248,8 @@ class Fetcher:
             headers=document.headers,
         )
 
-    async def _answer(self, request: Request, deadline: float) -> bytes | AdapterError:
-        # A coroutine that is passed on, and then cancelled before it starts, was never awaited, which Python reports.
-        return await or_error(self._in_time(request, deadline, self._semaphore))
+    async def _answers(self, requests: Sequence[Request], deadline: float) -> list[bytes | AdapterError]:
+        return await asyncio.gather(*(or_error(self._in_time, each, deadline, self._semaphore) for each in requests))
 
     async def _in_time(self, request: Request, deadline: float, free: asyncio.Semaphore) -> bytes:
         try:

@@ -112,7 +112,7 @@ class Kafka:
         with contextlib.closing(made) as cluster:
             await cluster.bootstrap()
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(or_error(self._sample(cluster, each))) for each in wanted]
+                tasks = [group.create_task(or_error(self._sample, cluster, each)) for each in wanted]
         return [task.result() for task in tasks]
 
     async def _login(self) -> Any:

@@ -146,7 +146,7 @@ class KedaExternal:
         in_turn = sorted(dict.fromkeys(queries), key=lambda query: turns.get(hash(query), -1))
         with contextlib.closing(self._calls(*self._at, tls, self._settings.server_name)) as calls:
             async with asyncio.TaskGroup() as group:
-                tasks = {query: group.create_task(or_error(one(calls, query))) for query in in_turn}
+                tasks = {query: group.create_task(or_error(one, calls, query)) for query in in_turn}
         return [tasks[query].result() for query in queries]
 
     def group(self, query: Query) -> str:

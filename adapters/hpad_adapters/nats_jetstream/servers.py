@@ -99,15 +99,11 @@ class NatsServers:
 
     async def replies(self, account: str) -> list[Reply | AdapterError]:
         """Returns the reply or the error of each server; at least one."""
-        found = await asyncio.gather(*map(self._addresses, self._urls))
+        found = await asyncio.gather(*(or_error(self._resolved, url) for url in self._urls))
         errors = [each for each in found if isinstance(each, AdapterError)]
         requests = [request for each in found if not isinstance(each, AdapterError) for request in each]
-        replies = await asyncio.gather(*(self._reply(request, account) for request in requests))
+        replies = await asyncio.gather(*(or_error(self._read, request, account) for request in requests))
         return [*replies, *errors]
-
-    async def _addresses(self, url: str) -> Sequence[Request] | AdapterError:
-        # A coroutine that is passed on, and then cancelled before it starts, was never awaited, which Python reports.
-        return await or_error(self._resolved(url))
 
     async def _resolved(self, url: str) -> Sequence[Request]:
         """Returns a request without a path to each address that the host of a URL resolves to."""
@@ -127,9 +123,6 @@ class NatsServers:
             )
             for each in addresses
         ]
-
-    async def _reply(self, server: Request, account: str) -> Reply | AdapterError:
-        return await or_error(self._read(server, account))
 
     async def _read(self, server: Request, account: str) -> Reply:
         # The answer has all accounts, at most 1,024, if none has this id: one with a JWT has a key as its id, and a

@@ -107,7 +107,7 @@ class Prometheus:
         await self.prepare()
         distinct = dict.fromkeys(queries)
         names = await _pod_names(self._context.api, (query for query in distinct if self._needs_pods(query)))
-        made = {query: await or_error(self._entry(query, names)) for query in distinct}
+        made = {query: await or_error(self._entry, query, names) for query in distinct}
         answers: dict[Query, Answer] = {query: each for query, each in made.items() if isinstance(each, AdapterError)}
         entries = [each for each in made.values() if isinstance(each, QueryEntry)]
         planned = batches.planned(entries, batches.MOST_AT_ONCE[self._settings.method])
@@ -218,7 +218,7 @@ async def _pod_names(
         if query.pods is not None:
             selections.setdefault(query.namespace, set()).add(query.pods)
     found: dict[PodSelection, frozenset[str] | AdapterError] = {}
-    pods = await asyncio.gather(*(or_error(_listed(api, *each)) for each in selections.items()))
+    pods = await asyncio.gather(*(or_error(_listed, api, *each) for each in selections.items()))
     for (namespace, selectors), listed in zip(selections.items(), pods, strict=True):
         if isinstance(listed, AdapterError):
             found |= {(namespace, selector): listed for selector in selectors}

@@ -136,7 +136,7 @@ class Seasonal:
             # In a thread, because ZoneInfo reads files.
             self._zone = await asyncio.to_thread(zoneinfo.ZoneInfo, self._settings.timezone)
         now, distinct = self._clock.now(), list(dict.fromkeys(queries))
-        found = await asyncio.gather(*(or_error(self._sample(query, now)) for query in distinct))
+        found = await asyncio.gather(*(or_error(self._sample, query, now) for query in distinct))
         answers = dict(zip(distinct, found, strict=True))
         return [answers[query] for query in queries]
 

@@ -133,11 +133,11 @@ class RabbitMQ:
         return queue_query(query, self._settings)
 
     async def _read(self, vhost: str, lookup: Lookup) -> _FoundBy:
-        together = await or_error(self._found(vhost, lookup))
+        together = await or_error(self._found, vhost, lookup)
         # One list for all patterns costs least; if that is too many queues, a pattern alone may still be readable.
         if isinstance(together, TooManyQueuesError) and len(lookup.patterns) > 1:
             alone = {each: replace(lookup, patterns=frozenset({each})) for each in lookup.patterns}
-            return {each: await or_error(self._found(vhost, part)) for each, part in alone.items()}
+            return {each: await or_error(self._found, vhost, part) for each, part in alone.items()}
         return dict.fromkeys(lookup.patterns or (None,), together)
 
     async def _found(self, vhost: str, lookup: Lookup) -> dict[str, list[RabbitmqQueue]]:

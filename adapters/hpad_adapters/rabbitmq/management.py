@@ -158,7 +158,7 @@ class Management:
         usable = [queue for queue in found if not queue.unavailable and not queue.fault]
         if not usable or any(queue.consumers is not None for queue in usable):
             return
-        said = await or_error(overview(self._broker, vhost))
+        said = await or_error(overview, self._broker, vhost)
         if isinstance(said, Overview) and said.disable_stats:
             raise NoStatisticsError(
                 f"{self} keeps no statistics (rates_mode, disable_metrics_collector): write source: auto and "
@@ -185,7 +185,7 @@ class Management:
         """
         if self._monotonic() - self._all_kept < KNOWN_SECONDS:
             return []
-        nodes = await or_error(running_nodes(self._broker, vhost))
+        nodes = await or_error(running_nodes, self._broker, vhost)
         if isinstance(nodes, AdapterError) and not nodes.lasting:
             return []  # the next list may tell
         listed = [] if isinstance(nodes, AdapterError) else nodes
@@ -243,7 +243,7 @@ class Management:
         """
         found, absent, failed = list[RabbitmqQueue](), set[str](), False
         for name in names:
-            read = await or_error(self._single(vhost, name, parameters)) if possible(name) else None
+            read = await or_error(self._single, vhost, name, parameters) if possible(name) else None
             if isinstance(read, AdapterError):
                 if failed or len(names) == 1:
                     raise read

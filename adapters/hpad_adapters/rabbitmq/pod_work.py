@@ -58,9 +58,9 @@ class PodWork:
             return [AdapterError(text, "spec")] * len(queries)
         vhosts = sorted({vhost for plan in plans if isinstance(plan, QueueQuery) for vhost in plan.vhosts})
         seen = await self._seen(vhosts)
-        counted = await or_error(self._counted(vhosts)) if seen is None else None
+        counted = await or_error(self._counted, vhosts) if seen is None else None
         return [
-            await or_error(self._answer(plan, seen or {}, counted, query.members or ()))
+            await or_error(self._answer, plan, seen or {}, counted, query.members or ())
             for plan, query in zip(plans, queries, strict=True)
         ]
 
@@ -68,7 +68,7 @@ class PodWork:
         """Returns the consumers of each vhost; None where there are no statistics."""
         if self._settings.source == "prometheus":
             return None
-        found = await asyncio.gather(*(or_error(consumers.read(self._broker, vhost)) for vhost in vhosts))
+        found = await asyncio.gather(*(or_error(consumers.read, self._broker, vhost) for vhost in vhosts))
         refused = [vhost for vhost, each in zip(vhosts, found, strict=True) if isinstance(each, BrokerRefusedError)]
         if refused and not await self._keeps_statistics(refused[0]):
             return None

@@ -56,7 +56,7 @@ class StreamLags:
         for query in queries:
             groups, place = wanted.setdefault(query.vhost, {}), (query.stream, query.group)
             groups[place] = groups.get(place, False) or query.goal is not None
-        read = await asyncio.gather(*(or_error(self._offsets.read(vhost, each)) for vhost, each in wanted.items()))
+        read = await asyncio.gather(*(or_error(self._offsets.read, vhost, each) for vhost, each in wanted.items()))
         found = dict(zip(wanted, read, strict=True))
         return [self._answer(query, found[query.vhost]) for query in queries]
 

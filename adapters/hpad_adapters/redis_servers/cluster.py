@@ -53,7 +53,7 @@ class ClusterServers:
         if node is None:
             return [ServerError(f"{self.name}: no node serves the key")] * len(requests)
         async with limit:
-            replies = await or_error(sent(self.name, client, commands(requests)))
+            replies = await or_error(sent, self.name, client, commands(requests))
         return [replies] * len(requests) if isinstance(replies, AdapterError) else by_request(requests, replies)
 
     @contextlib.asynccontextmanager

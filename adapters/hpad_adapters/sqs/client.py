@@ -104,7 +104,7 @@ class SqsClient:
 
             async def one(queue: str) -> dict[str, int] | AdapterError:
                 async with limit:
-                    return await or_error(self._attributes(opened, queue))
+                    return await or_error(self._attributes, opened, queue)
 
             names = list(queues)
             return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
