@@ -21,36 +21,6 @@ from hpad.lab.cluster import Cluster
 SPELL = 4 * PERIOD
 
 
-@pytest.fixture
-def leisure() -> None:
-    """The timeouts are those of the short period, so that a fault lasts for several of them."""
-
-
-@pytest.mark.parametrize(
-    ("what", "fault"),
-    [
-        ("an API server that answered 429", {"status": 429, "retry_after": 1}),
-        ("an API server that answered 500", {"status": 500}),
-        ("an API server that answered 504", {"status": 504}),
-        ("an API server that answered slowly", {"delay": 0.3}),
-        ("half answers", {"truncate": True}),
-        ("connections that were reset", {"reset": True}),
-        ("answers that were none", {"body": "<html>maintenance</html>"}),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-async def test_faulty_answers(steady: Steady, recovered: Recovered, what: str, fault: dict[str, Any]) -> None:
-    """The fault applies to all requests: lists, watches, metrics and writes."""
-    await steady.world.hpad(reflector_options=QUICK)
-    await steady.begin()
-    rule = steady.world.cluster.faults.add(times=None, **fault)
-    steady.world.cluster.faults.drop_watches()
-    await asyncio.sleep(SPELL)
-    await steady.world.until(lambda: rule.hits)
-    steady.world.cluster.faults.clear()
-    await steady.end(what, recovered)
-
-
 async def test_an_api_server_restarted_without_its_data(recovered: Recovered, world: Any) -> None:
     """It has the same port, and objects with other resourceVersions and pods with other names."""
     async with contextlib.AsyncExitStack() as stack:

@@ -7,7 +7,6 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import trustme
 import yaml
 from e2e.conftest import PERIOD, worlds
@@ -21,11 +20,6 @@ from hpad.kube.auth.kubeconfig import load_cluster_config
 from hpad.lab.cluster import Cluster
 
 SPELL = 4 * PERIOD
-
-
-@pytest.fixture
-def leisure() -> None:
-    """The timeouts are those of the short period, so that a fault lasts for several of them."""
 
 
 async def relayed(world: Any, tls: ssl.SSLContext | None = None) -> Relay:
