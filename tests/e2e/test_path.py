@@ -34,7 +34,7 @@ BESIDE = {
     ),
     *("hpad/engine/share.py", "hpad/engine/budget.py", "hpad/controller/budgets.py"),
     *("hpad/engine/annotations.py", "hpad/engine/controls.py"),
-    *("hpad/engine/shadow.py", "hpad/engine/spare.py", "hpad/engine/busy.py"),
+    *("hpad/engine/shadow.py", "hpad/engine/spare.py", "hpad/engine/busy.py", "hpad/controller/sparing.py"),
     *(
         "hpad/engine/addresses.py",
         "hpad/engine/holds.py",
@@ -47,7 +47,10 @@ BESIDE = {
     *("hpad/sources/replacement.py", "hpad/sources/offers.py", "hpad/sources/own_queries.py"),
     "adapters/hpad_adapters/lists.py",
 }
-"""What the page names beside the path: types, transport, an index, annotations, sentences, traces, series."""
+"""What the page names beside the path: types, transport, an index, annotations, sentences, traces, series.
+
+The removal of deletion costs (`sparing.py`) looks every few seconds, so on a busy machine it runs meanwhile.
+"""
 
 
 class Trace:
