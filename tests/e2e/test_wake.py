@@ -1,6 +1,5 @@
 """Scale to zero on the embedded cluster: `metadata.managedFields` names the client that set the last count."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -64,9 +63,7 @@ async def test_a_target_stopped_by_another_client_stays_at_zero(world: World, tm
     await world.patch_hpa("worker", {"behavior": {"scaleDown": {"selectPolicy": "Disabled"}}})
     for count in (3, 0):
         await set_replicas(world, count)
-        async with asyncio.timeout(30):
-            while world.status("worker").get("currentReplicas", 0) != count:  # noqa: ASYNC110  # there is no event for it
-                await asyncio.sleep(0.02)
+        await world.until(lambda count=count: world.status("worker").get("currentReplicas", 0) == count)
     status, reason, message = await world.until(
         lambda: (found := world.condition("worker", "ScaledToZero"))[0] == "False" and found
     )

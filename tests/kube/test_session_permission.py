@@ -164,7 +164,7 @@ def test_what_the_kernel_holds_of_a_write_ends_with_its_permission(run, authorit
         url = f"http{'s' * secured}://127.0.0.1:{listener.getsockname()[1]}"
         reading = asyncio.create_task(asyncio.to_thread(reads_late, listener))
         client = opened(url, ssl=client_tls if secured else None)
-        failure = await fails(client, "PUT", b"x" * 60_000, lambda: 2.0)
+        failure = await fails(client, "PUT", b"x" * 60_000, lambda: 4.0)
         await client.aclose()
         ended.set()
         await reading
