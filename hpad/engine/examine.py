@@ -57,7 +57,7 @@ class Halt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Clamp(msgspec.Struct, frozen=True, gc=False):
-    """The verdict for a replica count outside min and max: it is set to the nearer limit without metrics."""
+    """The verdict for a count outside min and max: it is set to the nearer one without metrics, unless paused."""
 
     queries: ClassVar[Queries] = ()
 
@@ -108,13 +108,24 @@ def examine(view: View) -> Verdict:
         # that was raised meanwhile Kubernetes asks the metrics first.
         if (low := view.bounds.low) > spec.min_replicas:
             return Clamp(low, BELOW_MINIMUM, scheduled=True)
-    elif current > (bounds := view.bounds).high:
-        scheduled = bounds.high != spec.max_replicas
-        return Clamp(bounds.high, _ABOVE, scheduled)
-    elif current < bounds.low:
-        scheduled = bounds.low != spec.min_replicas
-        return Clamp(bounds.low, BELOW_MINIMUM, scheduled)
+    elif (clamp := _outside(view, current)) is not None:
+        return clamp
     return _select(view, spec, scale.status.selector, scale.status.parsed_selector)
+
+
+def _outside(view: View, current: int) -> Clamp | None:
+    """Returns the verdict for a count outside minimum and maximum; None for one between them.
+
+    That of a paused HPA may be outside for long, and its windows are to know what the metrics ask for meanwhile.
+    """
+    bounds, spec = view.bounds, view.spec
+    if view.paused is not None:
+        return None
+    if current > bounds.high:
+        return Clamp(bounds.high, _ABOVE, scheduled=bounds.high != spec.max_replicas)
+    if current < bounds.low:
+        return Clamp(bounds.low, BELOW_MINIMUM, scheduled=bounds.low != spec.min_replicas)
+    return None
 
 
 def _disabled(why: str) -> Halt:

@@ -358,6 +358,8 @@ def restrain(view: View, recommendation: Recommendation) -> Restrained:
         steady = stabilize(recommended, current, past, behavior, downscale, now)
         huge = view.tunables.gates.HPAHugeProposals
         step = limit(steady.replicas, current, low, high, behavior, history, now, huge=huge)
+    if current and not low <= step.replicas <= high:  # only a paused HPA gets here with a count outside
+        step = _at_most(high) if step.replicas > high else _at_least(low)
     if view.controls.schedule is not None and _is_scheduled(view, step.reason):
         step = msgspec.structs.replace(step, explanation=f"{step.explanation} by its schedule")
     if view.scale_to_zero_disabled and step.reason == TOO_FEW and step.replicas == 1:

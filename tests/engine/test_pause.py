@@ -73,11 +73,32 @@ def test_the_condition_goes_with_the_pause() -> None:
     assert find(web.hpa.status.conditions, PAUSED) is None
 
 
-@pytest.mark.parametrize("replicas", [1, 12])
-def test_a_count_outside_the_bounds_stays(replicas: int) -> None:
+@pytest.mark.parametrize(
+    ("replicas", "total", "would", "clause"),
+    [
+        (1, 10, 2, "1 wanted but the minimum is 2"),
+        (1, 40, 4, "external metric orders above target"),
+        (12, 60, 10, "the maximum is 10"),  # the present count counts as recommended
+        (12, 120, 10, "12 wanted but the maximum is 10"),
+    ],
+)
+def test_a_count_outside_the_bounds_stays_and_the_metrics_are_read(
+    replicas: int, total: int, would: int, clause: str
+) -> None:
     web = Workload(QUEUE, replicas=replicas, low=2, high=10, annotations={MODE: "paused"})
-    assert web.reconcile(series(60)).scale_to in (2, 10)
+    assert web.reconcile(series(total)).scale_to == would
     assert web.replicas == replicas
+    assert web.done is not None
+    assert clause in web.done.sentence
+
+
+def test_a_count_outside_the_bounds_goes_to_the_nearer_one_after_the_pause_and_then_waits_for_the_window() -> None:
+    web = Workload(QUEUE, replicas=14, annotations={MODE: "paused"})
+    for _ in range(40):
+        web.reconcile(series(80), after=15)
+    web.annotations = {}
+    counts = [(web.reconcile(series(10), after=15), web.replicas)[1] for _ in range(22)]
+    assert counts == [10] + [8] * 18 + [1] * 3
 
 
 def test_windows_know_what_was_wanted_during_the_pause() -> None:
