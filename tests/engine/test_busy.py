@@ -116,6 +116,15 @@ def test_a_count_that_cannot_shrink_is_kept_without_a_rescale() -> None:
     assert (decision.reason, web.replicas, web.events) == ("", 5, [])
 
 
+def test_busy_pods_beyond_the_maximum_are_the_next_step_and_not_the_metrics() -> None:
+    web = Workload(QUEUE, replicas=5, high=2, annotations=KEEP)
+    web.reconcile(work=work(1, 0, 1, 1, 0))
+    assert web.replicas == 3
+    web.reconcile(after=15, work=work(1, 1, 1))
+    assert web.replicas == 3
+    assert [each.text for each in web.outlook] == ["shrinks to 2 as pods finish their work (hpad.io/keep-busy)"]
+
+
 def test_a_pod_that_the_source_does_not_know_counts_as_busy() -> None:
     web = workload(KEEP)
     decision = web.reconcile(series(1), work=work(0, 0, 1))  # web-3 and web-4 have no value

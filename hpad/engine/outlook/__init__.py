@@ -250,6 +250,8 @@ def _stopped(record: Reconcile) -> Outlook | None:
     if outcome is not None and not outcome.written and view.shadow is None:
         return _unwritten(view, decision, outcome)
     if decision.recommendation is None:
+        if decision.spared is not None and decision.spared.held:
+            return _busy(decision.spared)
         low, high = view.min_replicas, view.max_replicas
         return Outlook(kind=STOPPED, text=f"the metrics decide with the next reconcile, between {low} and {high}")
     if not decision.proposals:
