@@ -101,6 +101,7 @@ class Notices:
             change=change,
             target=f"{target.kind}/{target.name}",
             maximum=view.max_replicas,
+            is_scheduled=view.max_replicas < view.spec.max_replicas,
             decision=done.decision,
             outcome=done.outcome,
             competitors=view.competitors,

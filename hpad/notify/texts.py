@@ -24,7 +24,8 @@ _LONGEST: Final = 600
 class Notice(msgspec.Struct, frozen=True, gc=False):
     """One message: the HPA, what is to be told of it, and the decision that it is told of (None: this is a test).
 
-    `at` is the time of the reconcile, `target` is kind/name, `maximum` is maxReplicas at that time.
+    `at` is the time of the reconcile, `target` is kind/name, `maximum` is the largest count at that time: maxReplicas,
+    or (`is_scheduled`) less by the schedule of the HPA.
     """
 
     key: Key
@@ -32,6 +33,7 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
     change: NoticeChange
     target: str = ""
     maximum: int = 0
+    is_scheduled: bool = False
     decision: Decision | None = None
     outcome: settle.Outcome | None = None
     competitors: tuple[Competitor, ...] = ()
@@ -58,6 +60,7 @@ _ADVICE: Final = {
     NotifyCause.FALLBACK: "Mend the source of the metric; until then the fallback decides, and not the load.",
     NotifyCause.COMPETING: "Let one alone scale it: delete the other HPA, or leave `replicas` out of what you deploy.",
 }
+_SCHEDULED: Final = "Its schedule sets this maximum: raise it there, if the cluster and what the pods depend on allow."
 
 
 def worded(notice: Notice, page: str) -> NoticeText:
@@ -103,6 +106,8 @@ def _advice(notice: Notice) -> str:
     cause, key = notice.change.cause, notice.key
     if cause == NotifyCause.RESCALE:
         return ""
+    if cause == NotifyCause.AT_MAX and notice.is_scheduled:
+        return _SCHEDULED
     shows = f" `hpad explain -n {key.namespace} {key.local}` says more."
     return _ADVICE[cause] + (shows if cause in (NotifyCause.FAILING, NotifyCause.FALLBACK) else "")
 

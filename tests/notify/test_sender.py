@@ -19,6 +19,7 @@ from support.http_stub import Stub, hang_up, server_tls, serving
 from hpad.api.hpa import from_builtins
 from hpad.api.sample import AdapterError
 from hpad.clock import SystemClock
+from hpad.engine import controls
 from hpad.notify import sender as senders
 from hpad.notify.notices import Notices
 from hpad.settings.notify import NotifySettings, notify
@@ -26,6 +27,8 @@ from hpad.telemetry import Telemetry
 
 PATH = "/services/T0/B0/s3cr3tw0rd"
 FORMS = ("slack", "cloudevents")
+AT_MOST_4 = {"hpad.io/schedule": "0 0 * * * for 24h: max=4"}
+controls.read(AT_MOST_4)  # reads the file of the time zone, which a coroutine must not
 
 
 class Hasty(SystemClock):
@@ -118,6 +121,24 @@ async def test_slack_gets_a_text_that_says_what_and_why(post: Post) -> None:
     assert head == ":arrows_counterclockwise: [prod] default/web was scaled from 1 to 3 replicas (Deployment/web)"
     assert why.startswith("scale web from 1 to 3: external metric depth above target (30 / 10")
     assert link == "<https://hpad.example.com/#/hpas/default/web|Open the page>"
+
+
+@pytest.mark.parametrize(
+    ("own", "high", "advice"), [({}, 4, "Raise maxReplicas if "), (AT_MOST_4, 20, "Its schedule sets this maximum")]
+)
+async def test_the_advice_says_where_a_maximum_is_to_be_raised(
+    post: Post, own: dict[str, str], high: int, advice: str
+) -> None:
+    workload = Workload(external("depth", averageValue="10"), replicas=4, high=high, annotations=own)
+    async with post.running(post.settings(causes=["at_max"])):
+        for post.clock.ahead in (0.0, 901.0):
+            workload.reconcile(series(90), after=15)
+            assert workload.done is not None
+            post.notices.note(workload.done)
+        await post.counted(sent=1)
+    head, _, found, _ = post.bodies[0]["text"].split("\n")
+    assert "has been at its maximum of 4 replicas" in head
+    assert found.startswith(advice)
 
 
 async def test_a_cloud_event_has_its_attributes_and_data(post: Post) -> None:
