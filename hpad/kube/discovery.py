@@ -23,7 +23,6 @@ class DiscoveredKind(NamedTuple):
     """A kind and its resource; `has_scale`: the resource has a scale subresource."""
 
     resource: paths.Resource
-    namespaced: bool
     has_scale: bool
 
 
@@ -39,7 +38,6 @@ class _Group(msgspec.Struct, rename="camel"):
 class _Entry(msgspec.Struct):
     name: str = ""
     kind: str = ""
-    namespaced: bool = False
 
 
 class _Resources(msgspec.Struct):
@@ -115,9 +113,7 @@ class ApiDiscovery:
         entries = answer.resources or ()
         scaled = {entry.name.removesuffix("/scale") for entry in entries if entry.name.endswith("/scale")}
         return {
-            entry.kind: DiscoveredKind(
-                paths.Resource(group, version, entry.name, entry.kind), entry.namespaced, entry.name in scaled
-            )
+            entry.kind: DiscoveredKind(paths.Resource(group, version, entry.name, entry.kind), entry.name in scaled)
             for entry in entries
             if "/" not in entry.name
         }

@@ -53,7 +53,8 @@ def _escaped(name: str) -> str:
 def described(method: str, path: str) -> str:
     """Returns a request as in error texts of client-go: `get deployments.apps web`; "" for a path without a resource.
 
-    Source: apimachinery, api/errors/errors.go: NewGenericServerResponse.
+    The client of scales has no group. Source: apimachinery, api/errors/errors.go: NewGenericServerResponse; client-go,
+    scale/client.go: NewForConfig.
     """
     parts = [unquote(part) for part in path.strip("/").split("/")]
     roots = {"api": 2, "apis": 3}.get(parts[0], len(parts))
@@ -62,5 +63,5 @@ def described(method: str, path: str) -> str:
         rest = rest[2:]
     if not rest:
         return ""
-    resource = f"{rest[0]}.{group}" if group else rest[0]
+    resource = f"{rest[0]}.{group}" if group and rest[2:] != ["scale"] else rest[0]
     return " ".join(filter(None, (method.lower(), resource, *rest[1:2])))

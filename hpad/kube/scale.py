@@ -231,7 +231,7 @@ class Scales:
 
         The target is listed by its name, not read: the right to watch its kind suffices.
         """
-        resource, namespace = await self._resource(namespace, ref)
+        resource = await self._resource(ref)
         by_name = {"fieldSelector": f"metadata.name={ref.name}"}
         body = await self._client.request("GET", resource.collection(namespace), params=by_name)
         found = errors.decoded(_TEMPLATED, body, "the answer is no list").items
@@ -242,17 +242,19 @@ class Scales:
             raise errors.ApiError(0, "BadAnswer", f"the template is no pod: {error}") from error
 
     async def _path(self, namespace: str, ref: CrossVersionObjectReference) -> str:
-        resource, namespace = await self._resource(namespace, ref)
+        resource = await self._resource(ref)
         return resource.object(Key(namespace, ref.name), "scale")
 
-    async def _resource(self, namespace: str, ref: CrossVersionObjectReference) -> tuple[paths.Resource, str]:
-        """Returns the resource of a target, and its namespace, "" for a kind without namespaces."""
+    async def _resource(self, ref: CrossVersionObjectReference) -> paths.Resource:
+        """Returns the resource of a target, for a path with a namespace.
+
+        As in Kubernetes the server has no such path for a kind without namespaces: no HPA reaches beyond its own.
+        """
         cache = self._caches.get(watched(ref))
         if cache is not None:
-            return cache.kind.resource, namespace
+            return cache.kind.resource
         # A kind without a scale subresource is requested as well: the condition shows the error of the server.
-        found = await self._discovery.resolve(ref.api_version, ref.kind)
-        return found.resource, namespace if found.namespaced else ""
+        return (await self._discovery.resolve(ref.api_version, ref.kind)).resource
 
     def _offer(self, namespace: str, ref: CrossVersionObjectReference, scale: Scale, *, owner: str = "") -> None:
         """Updates the cached object from an answer of the server, which tells who has set the replicas of a write only.

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from kube.contract.conftest import serve
+from support import widgets
 from support.scripted_server import until
 
 from hpad.api import selector
@@ -212,6 +214,22 @@ async def test_a_custom_resource_with_a_scale(api, cluster):
 async def test_targets_without_a_scale_have_the_errors_of_kubernetes(api, cluster, kind, api_version, message):
     error = await refused(cluster.read_scale(api.namespace, ref(kind, "none", api_version)))
     assert (error.status, error.message) == (404, message)
+
+
+async def test_a_target_without_a_namespace_is_out_of_reach(api, cluster):
+    """An HPA scales objects of its own namespace only: the right to write it is no right beyond that."""
+    (served,) = widgets.DEFINITION["spec"]["versions"]
+    names = {"plural": "oceans", "singular": "ocean", "kind": "Ocean"}
+    spec = {"group": "wide.example", "scope": "Cluster", "names": names, "versions": [served]}
+    definition = {**widgets.DEFINITION, "metadata": {"name": "oceans.wide.example"}, "spec": spec}
+    oceans = "/apis/wide.example/v1/oceans"
+    await serve(api, definition, oceans)
+    body = {"kind": "Ocean", "apiVersion": "wide.example/v1", "metadata": {"name": "o"}, "spec": {"replicas": 2}}
+    await api.ask("POST", oceans, body)
+    assert (await api.ask("GET", f"{oceans}/o/scale"))["spec"]["replicas"] == 2
+    error = await refused(cluster.read_scale(api.namespace, ref("Ocean", "o", "wide.example/v1")))
+    message = error.message.removesuffix(" (get oceans o)")  # where the answer is no Status, as that of the real server
+    assert (error.status, message) == (404, "the server could not find the requested resource")
 
 
 async def test_a_status_write_leaves_the_rest_alone(api, cluster):
