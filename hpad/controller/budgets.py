@@ -48,7 +48,8 @@ class _Sharer(msgspec.Struct):
     that turn decided nothing, or may not write, so the HPA keeps what it has. `cost` is in millicores, 0 while it is
     unknown. `seen` is spec.replicas as read or written last. `granted` is the count of a write under way, or of one
     that may have been made, which counts until `unsure` (monotonic seconds). `shown` is `shown_of`, a `member`, as the
-    others saw it last: recordings share the object.
+    others saw it last: recordings share the object. `target` stands for the target: HPAs that have the same one, as an
+    Autoscaler in shadow mode beside an HPA, hold its replicas once.
     """
 
     hpa: HorizontalPodAutoscaler
@@ -63,6 +64,7 @@ class _Sharer(msgspec.Struct):
     unsure: float | None = None
     shown: BudgetMember | None = None
     shown_of: BudgetMember | None = None
+    target: str = ""
 
     @property
     def key(self) -> Key:
@@ -202,6 +204,9 @@ class Budgets:
 
     def _add(self, sharer: _Sharer) -> _Sharer:
         self._sharers[sharer.key] = self._sharing[sharer.budget][sharer.key] = sharer
+        scaled = sharer.hpa.spec.scale_target_ref
+        group = (scaled.api_version or "").partition("/")[0]
+        sharer.target = f"{sharer.key.namespace}/{group}/{scaled.kind}/{scaled.name}"
         return sharer
 
     def _note(self, known: _Sharer, step: AskBudget, view: View) -> None:
@@ -228,16 +233,17 @@ class Budgets:
         return known.granted
 
     def _members(self, found: SharedBudget, own: _Sharer | None = None) -> tuple[BudgetMember, ...]:
-        """Returns the members but the own one, by their keys.
+        """Returns the members but the own one, by their keys. Of those with one target the one that decides counts.
 
         HPAs without a known cost are left out: they never grow, and pods that request nothing take nothing. An HPA
         whose first turn may find its cost is taken to cost as much as the own one.
         """
-        shown = [
-            self._shown(each, found, own)
-            for each in self._sharing.get(found.name, {}).values()
-            if each is not own and found.is_for(each.key.namespace)
-        ]
+        sharing = [each for each in self._sharing.get(found.name, {}).values() if found.is_for(each.key.namespace)]
+        counted = {each.target: each for each in sharing if each.fixed}
+        counted |= {each.target: each for each in sharing if not each.fixed}
+        if own is not None:
+            counted.pop(own.target, None)
+        shown = [self._shown(each, found, own) for each in counted.values()]
         return tuple(sorted([each for each in shown if each.cost], key=lambda each: each.key))
 
     def _shown(self, known: _Sharer, found: SharedBudget, seeing: _Sharer | None) -> BudgetMember:

@@ -14,7 +14,7 @@ from support import virtual_time
 from support.controller import Bench, Switch, annotated, hpa
 from support.virtual_time import in_virtual_time
 
-from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
+from hpad.api.hpa import AUTOSCALER, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import AdapterError
@@ -103,6 +103,17 @@ async def test_a_higher_priority_gets_its_room_within_two_periods() -> None:
         await asyncio.sleep(400)
     assert world.cluster.scales == {"low": 19, "high": 1}
     assert world.most == 20
+
+
+@in_virtual_time
+async def test_an_autoscaler_in_shadow_mode_holds_the_target_that_its_hpa_holds_once() -> None:
+    tried = msgspec.structs.replace(annotated(sharing("a"), budget="gpu", mode="shadow"), kind=AUTOSCALER)
+    world = World(sharing("a"), sharing("b"), tried)
+    world.wants(a=12, b=8)
+    async with running(world):
+        await asyncio.sleep(100)
+        assert world.cluster.scales == {"a": 12, "b": 8}
+        assert world.store.get(tried.key).shadow == 12
 
 
 @in_virtual_time
