@@ -73,7 +73,7 @@ class Database:
         self._most_pages = max(1, most_bytes // PAGE)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=layout.what)
         self._connection: sqlite3.Connection | None = None
-        self._file = (0, 0)
+        self._opened_files: list[tuple[int, int]] = []
         self._is_new = False
         self._log = structlog.get_logger("hpad.store", store=self.name)
 
@@ -140,8 +140,8 @@ class Database:
         Raises Damaged, sqlite3.Error or OSError.
         """
         # After a deletion SQLite would go on writing to the file without a name, and all would be lost at the end.
-        if self._connection is not None and self._identity() != self._file:
-            self._log.error(f"the {self._layout.what} was removed: creating a new one")
+        if self._connection is not None and self._identities() != self._opened_files:
+            self._log.error(f"the {self._layout.what}, or the log beside it, was removed: opening or creating it again")
             self._close()
         if self._connection is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,17 +149,13 @@ class Database:
                 os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
                 self._is_new = True
             self._connection = sqlite3.connect(self._path, timeout=0, isolation_level=None)
-            self._file = self._identity()
             _prepare(self._connection, self._layout, self._most_pages)
+            self._opened_files = self._identities()
         return self._connection
 
-    def _identity(self) -> tuple[int, int]:
-        """Returns device and inode of the file that has the name now, (0, 0) if there is none."""
-        try:
-            status = self._path.stat()
-        except FileNotFoundError:
-            return 0, 0
-        return status.st_dev, status.st_ino
+    def _identities(self) -> list[tuple[int, int]]:
+        """Returns device and inode of the file and its log that have the names now, (0, 0) where there is none."""
+        return [_identity(file) for file in self._files]
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None
@@ -253,6 +249,14 @@ def _check(connection: sqlite3.Connection, layout: Layout) -> None:
     (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if result != "ok":
         raise Damaged(str(result))
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return status.st_dev, status.st_ino
 
 
 def _message(error: Exception) -> str:

@@ -5,6 +5,7 @@ import contextlib
 import os
 import random
 import re
+import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -256,3 +257,25 @@ def test_a_file_deleted_while_in_use_is_created_again(tmp_path: Path) -> None:
     virtual_time.run(main())
     assert load(path) == (rows(3), None)
     assert aside(path) == []
+
+
+def test_a_log_deleted_while_in_use_loses_no_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Records saved to a deleted log would be lost when the process is killed."""
+    path = tmp_path / "history.db"
+
+    async def main() -> None:
+        backend = sqlite.Sqlite(path, virtual_time.VirtualClock())
+        assert await backend.save(rows(60)) == {}
+        path.with_name("history.db-wal").unlink()
+        assert await backend.save(rows(2, salt=1)) == {}
+        for file in list(path.parent.iterdir()):
+            shutil.copy(file, kept)  # as a kill would leave it
+        assert await backend.save(rows(3, salt=1)) == {}
+        await backend.close()
+
+    kept = tmp_path.with_name("killed")
+    kept.mkdir()
+    virtual_time.run(main())
+    assert load(kept / path.name) == (rows(60) | rows(2, salt=1), None)
+    assert load(path) == (rows(60) | rows(3, salt=1), None)
+    assert capsys.readouterr().out.count("or the log beside it, was removed") == 1
