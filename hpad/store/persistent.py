@@ -263,7 +263,10 @@ class PersistentStore:
         if damaged:
             await self._backend.quarantine(damaged)
             self._changed.update(self._memories)  # intact records may have been moved with the damaged ones
-        self._log.info("state loaded", hpas=len(self._memories))
+        if error is None:
+            self._log.info("state loaded", hpas=len(self._memories))
+        else:
+            self._log.error("the state could not be loaded in time: HPAs count as new", error=error)
         self._telemetry.store.size(len(self._memories), await self._backend.size())
         if not self._reread.is_set():  # unless `refresh` was called during the load, after rows were read
             self._loaded.set()

@@ -21,7 +21,8 @@ INTERVALS = persistent.SaveIntervals(shortest=1, longest=15)
 
 
 class Backend:
-    """A storage backend in a dictionary, with one group per name. Every save fails with the text `trouble`, if set."""
+    """A storage backend in a dictionary, with one group per name. Every save fails with the text `trouble`, if set, and
+    every load with `unreadable`."""
 
     name = "memory"
 
@@ -29,6 +30,7 @@ class Backend:
         self.records: dict[Key, bytes] = {}
         self.saves: list[tuple[float, set[str]]] = []
         self.trouble: str | None = None
+        self.unreadable: str | None = None
         self.lost = False
         self.quarantined: set[Key] = set()
 
@@ -36,7 +38,7 @@ class Backend:
         return key.name
 
     async def load(self) -> tuple[list[tuple[Key, bytes]], str | None]:
-        return list(self.records.items()), None
+        return list(self.records.items()), self.unreadable
 
     async def save(self, changes: Mapping[Key, bytes | None]) -> Mapping[Key, str]:
         self.saves.append((virtual_time.now(), {key.name for key in changes}))
@@ -125,6 +127,19 @@ async def test_a_failed_save_delays_nothing_and_is_retried() -> None:
     series = (await bench.telemetry.exposition()).decode()
     assert 'hpad_store_errors_total{operation="save"} 1.0' in series
     await bench.stop()
+
+
+@in_virtual_time
+async def test_state_that_cannot_be_read_is_not_logged_as_loaded(capsys: pytest.CaptureFixture[str]) -> None:
+    backend = Backend()
+    backend.unreadable = "the file is locked"
+    bench = Bench(backend)
+    assert await bench.store.get_loaded(WEB) == Memory()
+    assert virtual_time.now() == pytest.approx(INTERVALS.loading, abs=2)
+    await bench.stop()
+    lines = capsys.readouterr().out
+    assert "the state could not be loaded in time: HPAs count as new" in lines
+    assert "state loaded" not in lines
 
 
 @in_virtual_time
