@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from hpad.api.quantity import Quantity
+from hpad.lab.demo.view import UNKNOWN
 from hpad.lab.servers import rabbitmq
 
 BUDGET = "40"
@@ -110,13 +111,15 @@ def test_celery_workers_are_scaled_by_a_goal_in_seconds(demo: Demo):
     assert 10 < half["consumers"] <= peak < 40  # the goal decides, neither the minimum nor the maximum
     reading, target = half["targetsAtScaleUp"].removesuffix(" (avg)").split("/")
     assert target == "1"
-    needed = Quantity.parse(reading).milli() * 3 / 1000
-    assert 3 < needed < 24  # 16 if the queue is read when all messages have come; averages are rounded up
-    assert half["rescales"][0]["from"] == 3
+    first = half["rescales"][0]
+    if reading != UNKNOWN:  # the metric may have failed again before the demo looked at the status
+        needed = Quantity.parse(reading).milli() * 3 / 1000
+        assert 3 < needed < 24  # 16 if the queue is read when all messages have come; averages are rounded up
+        # More where two rescales were seen as one: the second average is over the pods that exist by then.
+        assert needed - 1 <= first["to"]
+    assert first["from"] == 3 < first["to"] < 24 + 1
     # The broker shows which pod is at the long job.
     assert any("go first" in each["why"] for each in half["rescales"])
-    # More where two rescales were seen as one: the second average is over the pods that exist by then.
-    assert needed - 1 <= half["rescales"][0]["to"] < 24 + 1
 
 
 @pytest.mark.cluster
