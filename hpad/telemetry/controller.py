@@ -38,7 +38,7 @@ Counts are in replicas; targets and values of metrics are in base units.
 """
 _FAMILIES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "min_replicas": ("The fewest replicas that the metrics may ask for", ()),
-    "max_replicas": ("maxReplicas of the HPA", ()),
+    "max_replicas": ("The most replicas that the metrics may ask for", ()),
     "current_replicas": ("Replicas that the target had when the HPA was last decided", ()),
     "recommendation": ("Replicas before spec.behavior and limits; none where the metrics did not decide", ()),
     "decision": ("Replicas after them, written or not; none where nothing was decided", ()),
