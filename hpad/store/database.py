@@ -179,7 +179,7 @@ class Database:
             file = self._path.with_name(self._path.name + suffix)
             if file.exists():
                 file.rename(aside.with_name(aside.name + suffix))
-        text = f"the {self._layout.what} is damaged: renamed, creating a new one"
+        text = f"the {self._layout.what} cannot be used: renamed, creating a new one"
         self._log.error(text, error=why, kept_as=str(aside))
 
 

@@ -131,14 +131,16 @@ def test_random_damage_never_yields_a_false_record(tmp_path: Path) -> None:
     assert compared > 6 * rounds
 
 
-def test_a_file_of_a_later_version_is_set_aside_unchanged(tmp_path: Path) -> None:
+def test_a_file_of_a_later_version_is_set_aside_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "history.db"
     save(path, rows(3))
     with sqlite3.connect(path) as later:
         later.execute("PRAGMA user_version = 2")
     later.close()
     assert load(path) == ({}, None)
-    (kept,) = aside(path)
+    logged, (kept,) = capsys.readouterr().out, aside(path)
+    assert "the state file cannot be used: renamed, creating a new one" in logged
+    assert "its format is 2, which this version of hpad does not know; it knows 1" in logged
     with sqlite3.connect(kept) as found:
         assert found.execute("SELECT count(*) FROM histories").fetchone() == (3,)
     found.close()
