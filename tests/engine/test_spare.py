@@ -359,6 +359,15 @@ def test_at_the_maximum_the_outlook_says_so() -> None:
     assert texts[0] == "10 and 1 spare wanted by queue, but maxReplicas is 10"
 
 
+def test_the_outlook_promises_no_fewer_spare_replicas_while_a_metric_fails() -> None:
+    metrics = [external(name, averageValue="10") for name in ("orders", "mails")]
+    web = Workload(*metrics, replicas=12, high=20, annotations={"hpad.io/spare": "10%"})
+    for _ in range(2):
+        web.reconcile(series(100), AdapterError("down"), after=15)  # 10 of 10 without the spare ones: 11 in all
+    assert web.replicas == 12
+    assert web.outlook[0].text.endswith("once mails can be read and wants at most 10")
+
+
 def test_a_shadow_has_spare_replicas_of_its_own() -> None:
     kind = KINDS["external-average"]
     web = _world(kind, 5, annotations={"spare": "1", "mode": "shadow"})

@@ -50,7 +50,7 @@ def outlook(record: Reconcile) -> tuple[Outlook, ...]:
         return (_shared(budgeted), *_scheduled(record.view, state.count), *shrinking(state))
     recommended = state.recommended
     found = [
-        *(_unread(state) if recommended is None else _next(state, recommended)),
+        *(_unread(state) if recommended is None or _keeps_spare(state) else _next(state, recommended)),
         *_pods(state),
         *_fallbacks(state),
         *_scheduled(record.view, state.count),
@@ -58,6 +58,12 @@ def outlook(record: Reconcile) -> tuple[Outlook, ...]:
         *shrinking(state),
     ]
     return tuple(found)
+
+
+def _keeps_spare(state: Next) -> bool:
+    """Whether a metric fails, so that the target keeps more spare replicas than it has to have."""
+    found, asked = state.record.decision.recommendation, state.recommended
+    return found is not None and found.invalid > 0 and asked is not None and state.total(asked) < state.count
 
 
 def _shared(found: Budgeted) -> Outlook:
