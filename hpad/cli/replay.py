@@ -22,7 +22,7 @@ from hpad.engine.styled import BLANK
 from hpad.engine.trace.make import make_trace
 from hpad.engine.turn import Reconcile
 from hpad.records import replay
-from hpad.records.format import RecordingError, Scenario, decode_scenario
+from hpad.records.format import RecordingError, decode_scenario
 
 HELP: Final = "decide recorded reconciles again"
 DESCRIPTION: Final = """\
@@ -180,31 +180,22 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _print(scenarios: Iterable[Located], selection: Selection) -> int:
-    for place, scenario in scenarios:
-        with located(place):
-            decoded = decode_scenario(scenario)
-            steps = [replay.results_of(each) for each in _selected(decoded, selection)]
-        if steps or not selection.limited:
-            print(json.dumps({"id": decoded.id, "steps": steps}, ensure_ascii=False))
+    for _, name, steps in _replayed(scenarios, selection):
+        results = [replay.results_of(each) for each in steps]
+        print(json.dumps({"id": name, "steps": results}, ensure_ascii=False))
     return 0
 
 
 def _explain(scenarios: Iterable[Located], selection: Selection) -> int:
-    for place, scenario in scenarios:
-        with located(place):
-            decoded = decode_scenario(scenario)
-            steps = _selected(decoded, selection)
-        if steps or not selection.limited:
-            print(f"{decoded.id or place}:")
+    for place, name, steps in _replayed(scenarios, selection):
+        print(f"{name or place}:")
         for each in steps:
             print(f"  {each.view.now:%Y-%m-%dT%H:%M:%SZ} {each.sentence}")
     return 0
 
 
 def _explain_in_full(scenarios: Iterable[Located], selection: Selection, color: str) -> int:
-    for place, scenario in scenarios:
-        with located(place):
-            steps = _selected(decode_scenario(scenario), selection)
+    for _, _, steps in _replayed(scenarios, selection):
         for each in steps:
             output.show_lines([*lines(make_trace(each), outlook(each), all_pods=True), BLANK], color)
     return 0
@@ -230,9 +221,17 @@ def _check(scenarios: Iterable[Located], selection: Selection) -> int:
     return 0 if agreed == total else 1
 
 
-def _selected(scenario: Scenario, selection: Selection) -> list[Reconcile]:
-    """Returns the selected steps, all at once, so that no error comes after half of them."""
-    return [each for each in replay.run(scenario) if selection.covers(each.view.now)]
+def _replayed(scenarios: Iterable[Located], selection: Selection) -> Iterator[tuple[str, str, list[Reconcile]]]:
+    """Yields place, id and selected steps of each scenario; none of one without such steps, if times are selected.
+
+    The steps of a scenario come all at once, so that no error comes after half of them.
+    """
+    for place, scenario in scenarios:
+        with located(place):
+            decoded = decode_scenario(scenario)
+            steps = [each for each in replay.run(decoded) if selection.covers(each.view.now)]
+        if steps or not selection.limited:
+            yield place, decoded.id, steps
 
 
 @contextlib.contextmanager
