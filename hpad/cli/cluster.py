@@ -102,9 +102,8 @@ async def _serve(args: argparse.Namespace) -> None:
     _check(args)
     service = cluster_service.ClusterService(functools.partial(_documents, args.files)) if args.service else None
     documents = [] if service else await asyncio.to_thread(_documents, args.files)
-    seen = stamps(
-        map(str, filter(None, [flags.config_file(args.config)]))
-    )  # before it is read: a later change is noticed
+    config = flags.config_file(args.config)
+    seen = stamps([] if config is None else [str(config)])  # before it is read: a later change is noticed
     settings = _settings(args) if args.hpad else None
     async with contextlib.AsyncExitStack() as stack:
         # Signals first: Ctrl-C during the start must not leave files or processes behind.
@@ -133,11 +132,16 @@ async def _serve(args: argparse.Namespace) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises WrongUse for options that contradict each other. A service authenticates requests in any case."""
+    """Raises WrongUse for options that contradict each other, and Failure if there is no folder for the service.
+
+    A service authenticates requests in any case.
+    """
     if args.service:
         if args.pretend or not args.files or "-" in args.files:
             raise WrongUse("--service runs processes, from files that it can read again: name them, without --pretend")
-        cluster_service.check_folder(args.service)
+        if not args.service.is_dir():
+            text = "is no folder: it needs one for its state, such as /var/lib/hpad-cluster"
+            raise Failure(f"--service {args.service} {text}")
         args.rbac = True
     if args.user and not (args.rbac and args.hpad):
         raise WrongUse("--as names hpad's user: it needs --hpad and --rbac")

@@ -5,7 +5,6 @@ import contextlib
 import signal
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -108,20 +107,10 @@ class ClusterService:
 
     async def _notify(self) -> None:
         await self._started.wait()  # a slow start must not count as a hang: systemd watches from the first signal on
-        await self.notifier.run(SystemClock(), _at_once, self._status)
+        await self.notifier.run(SystemClock(), self._started.wait, self._status)
 
     def _status(self) -> str:
         pods = self._cluster.list("pods") if self._cluster else []
         conditions = [each for pod in pods for each in pod.get("status", {}).get("conditions", ())]
         ready = sum(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
         return f"{ready} of {len(pods)} pods are ready"
-
-
-async def _at_once() -> None:
-    return None
-
-
-def check_folder(folder: Path) -> None:
-    """Raises Failure unless the folder exists."""
-    if not folder.is_dir():
-        raise Failure(f"--service {folder} is no folder: it needs one for its state, such as /var/lib/hpad-cluster")

@@ -165,7 +165,7 @@ class Notifier:
         ):
             channel.sendto(state.encode("utf-8", "backslashreplace"), self._address)
 
-    async def run(self, clock: Clock, ready: Callable[[], Awaitable[None]], status: Callable[[], str]) -> None:
+    async def run(self, clock: Clock, ready: Callable[[], Awaitable[object]], status: Callable[[], str]) -> None:
         """Sends READY=1 after `ready`, and the watchdog signal and the sentence of `status` regularly."""
         if not self._address:
             return
