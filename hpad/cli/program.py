@@ -171,13 +171,9 @@ def called(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argpars
     return parser
 
 
+@output.printing()
 def run(program: str, parse: Callable[[], argparse.Namespace]) -> int:
     """Parses the arguments, runs the command `args.run(args)`, and returns the exit status."""
-    with output.printing():
-        return _run(program, parse)
-
-
-def _run(program: str, parse: Callable[[], argparse.Namespace]) -> int:
     try:
         args = parse()
         status: int = args.run(args)
