@@ -40,6 +40,11 @@ class DirectionRules(msgspec.Struct, frozen=True, gc=False):
     longest: timedelta
     tolerance: float | None
 
+    @property
+    def limits(self) -> str:
+        """The policies in words, "" without any: "4 pods in 15 s or 100% in 15 s"."""
+        return (" and " if self.select == MIN_CHANGE else " or ").join(map(str, self.policies))
+
 
 class CompiledBehavior(msgspec.Struct, frozen=True, gc=False):
     up: DirectionRules

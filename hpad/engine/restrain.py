@@ -194,8 +194,7 @@ def _by(rules: DirectionRules, direction: str) -> str:
     """Names the rules of one direction as the cause of a limit."""
     if rules.select == DISABLED:
         return f", since {direction} is disabled"
-    joined = (" and " if rules.select == MIN_CHANGE else " or ").join(map(str, rules.policies))
-    return f" for now ({direction} policies: {joined or 'none'})"
+    return f" for now ({direction} policies: {rules.limits or 'none'})"
 
 
 class Reach(NamedTuple):

@@ -144,8 +144,7 @@ def _of_behavior(case: Case, held: Moments) -> str:
     pairs = zip(case.record.counts, case.record.asked, held, strict=True)
     limited = [_reach(rules, count) < (asked or 0) for count, asked, each in pairs if each]
     if sum(limited) * 2 >= len(limited):
-        joined = (" and " if rules.select == MIN_CHANGE else " or ").join(map(str, rules.policies))
-        return f"the scale-up policies ({joined})"
+        return f"the scale-up policies ({rules.limits})"
     if rules.window is not None and rules.window.total_seconds() > 0:
         return f"the scale-up window of {rounded(rules.window.total_seconds())}"
     return ""
