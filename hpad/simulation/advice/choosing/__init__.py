@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hpad.engine.spec import UTILIZATION, compiled_spec
-from hpad.engine.words import percent
 from hpad.simulation.advice.assessment import (
     Advice,
     AdviceOptions,
@@ -23,7 +22,7 @@ from hpad.simulation.advice.assessment import (
 )
 from hpad.simulation.advice.choosing.aims import SHORTLY, Aim, Tried, lacks, lacks_later, saved, within
 from hpad.simulation.advice.choosing.candidates import FLAPS, SettingCandidate, Situation, candidates
-from hpad.simulation.advice.choosing.comparison import more_overload, whole, worse
+from hpad.simulation.advice.choosing.comparison import more_hours, more_overload, whole, worse
 from hpad.simulation.advice.finding import causes
 from hpad.simulation.advice.model.load_model import LoadModel
 from hpad.simulation.advice.model.rerun import Rerun, rerun
@@ -225,7 +224,7 @@ _FAULTS: Final[Mapping[HpaFault, str]] = {
 def sentence(found: Situation, tried: Tried) -> str:
     """Returns the advice in one sentence, with the figures of all days."""
     before, after = found.figures, whole(tried.run)
-    parts = [_hours(before, after), _load(found.model, before, after), _rescales(before, after)]
+    parts = [more_hours(before, after, 0.005), _load(found.model, before, after), _rescales(before, after)]
     if not found.now.checked.seconds:
         parts.append("not checked on other days")
     text = f"{tried.candidate.words}: {', '.join(part for part in parts if part)}"
@@ -233,13 +232,6 @@ def sentence(found: Situation, tried: Tried) -> str:
         most = math.ceil(found.model.asked[-1])
         text += f"; the metrics asked for up to {most}, and do not show what pods at their limit could not serve"
     return text
-
-
-def _hours(before: Figures, after: Figures) -> str:
-    less = saved(before, after)
-    if abs(less) < 0.005:
-        return "as many replica-hours"
-    return f"{percent(abs(less))} {'fewer' if less > 0 else 'more'} replica-hours"
 
 
 def _load(model: LoadModel, before: Figures, after: Figures) -> str:

@@ -178,10 +178,13 @@ def _share(figures: Figures) -> str:
 
 
 def _not_worse(before: Figures, after: Figures) -> str:
-    change = after.replica_seconds / before.replica_seconds - 1 if before.replica_seconds else 0.0
-    hours = "as many replica-hours" if abs(change) < 0.0005 else f"{percent(abs(change))} {_more(change)} replica-hours"
+    hours = more_hours(before, after, 0.0005)
     return f"{hours}; overloaded {_share(after)} of the time, before {_share(before)}"
 
 
-def _more(change: float) -> str:
-    return "more" if change > 0 else "fewer"
+def more_hours(before: Figures, after: Figures, same: float) -> str:
+    """Returns "12 % fewer replica-hours"; those that differ by less than the share `same` are as many."""
+    change = after.replica_seconds / before.replica_seconds - 1 if before.replica_seconds else 0.0
+    if abs(change) < same:
+        return "as many replica-hours"
+    return f"{percent(abs(change))} {'more' if change > 0 else 'fewer'} replica-hours"
