@@ -54,8 +54,6 @@ async def own_queries(
     Metrics of no configured source are left out. Rates are over `window`, unless a query has its own. Reads no value:
     only a source whose rules have to look for the names of series asks its server for these.
     """
-    if not settings.sources:
-        return {}
     asked: dict[str, list[_Asked]] = {}
     async with offline.gatherer(settings, make) as gatherer:
         for hpa in hpas:

@@ -130,15 +130,11 @@ def _stairs(run: Sequence[tuple[float, int]], scale: ChartScale) -> Iterator[str
         across, down = scale.x(time) - x, scale.y(count) - y
         last = (time, count) == run[-1]
         if across and (down or last):
-            yield _across(across)
+            yield f"h{across}"
             x += across
         if down:
             yield f"v{down}"
             y += down
-
-
-def _across(distance: int) -> str:
-    return f"h{distance}" if distance else ""
 
 
 def band_path(lowest: Extremes, highest: Extremes, scale: ChartScale) -> str:

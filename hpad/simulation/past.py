@@ -68,10 +68,9 @@ class PastModel:
 
     def _check(self) -> None:
         known = self._history.columns
-        for column in {*self._past.shared} - self._metrics.keys():
-            raise HistoryError(f"the shared {column} is no metric of the HPA; it has {', '.join(self._metrics)}")
-        for column in self.backlogs.keys() - self._metrics.keys():
-            raise HistoryError(f"the queue {column} is no metric of the HPA; it has {', '.join(self._metrics)}")
+        for kind, named in (("shared", self._past.shared), ("queue", self.backlogs)):
+            for column in {*named} - self._metrics.keys():
+                raise HistoryError(f"the {kind} {column} is no metric of the HPA; it has {', '.join(self._metrics)}")
         for time, count in zip(self._history.times, known.get(REPLICAS, ()), strict=False):
             if count is not None and not 0 <= count <= MOST_VALUES:
                 at = f"{datetime.fromtimestamp(time, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -11,11 +11,10 @@ from hpad.simulation.advice.assessment import FoundFault, HpaFault, Severity
 from hpad.simulation.advice.demand import is_replaced
 from hpad.simulation.advice.finding import shortage
 from hpad.simulation.advice.finding.case import Case, amount
-from hpad.simulation.advice.finding.shortage import FAR_ABOVE
+from hpad.simulation.advice.finding.shortage import FAR_ABOVE, MINUTE
 from hpad.simulation.advice.record import SCALING_ACTIVE
 from hpad.simulation.advice.words import reason_of, rounded
 
-MINUTE: Final = 60.0
 FAILED: Final = 30 * MINUTE
 """Metrics that fail for less in all are those of a restart or a new HPA."""
 FAILED_SHORTLY: Final = 0.1

@@ -78,16 +78,14 @@ class Case:
             (count for count in itertools.compress(self.record.asked, moments) if count is not None), default=None
         )
 
-    def value(self, reading: LeadingMetric) -> str:
-        """Returns "cpu at 95 %, goal 60 %"."""
+    def values(self, moments: Moments) -> str:
+        """Returns "cpu at 95 %, goal 60 %" of the leading metric; "" without one."""
+        reading = self.leading(moments)
+        if reading is None:
+            return ""
         metric = self.metrics[reading.address]
         each = " per replica" if is_total(metric) else ""
         return f"{reading.address} at {amount(metric, reading.ratio)}{each}, goal {amount(metric, 1)}"
-
-    def values(self, moments: Moments) -> str:
-        """Returns the value of the leading metric; "" without one."""
-        reading = self.leading(moments)
-        return "" if reading is None else self.value(reading)
 
     def of_pods(self, moments: Moments) -> Iterator[bool]:
         """Yields for each of these moments whether the leading metric is one of pods."""

@@ -38,7 +38,7 @@ def rerun(hpa: HorizontalPodAutoscaler, model: LoadModel, *, every_turn: bool = 
 
     `hpa` is the HPA of the model with other settings; its metrics are the same ones.
     """
-    hpa = reduced(hpa, model.kept) if len(hpa.spec.metrics) != len(model.kept) else hpa
+    hpa = reduced(hpa, model.kept)
     workload, begin, end = model.workload(hpa), model.load.times[0], model.load.times[-1]
     seen = None if every_turn else LoadReader(model, hpa, workload).values
     course = LeapRun(hpa, workload, model.options.tunables, model.plan, seen).done()
