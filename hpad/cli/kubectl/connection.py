@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -61,7 +62,7 @@ def _is_direct(args: argparse.Namespace) -> bool:
 def _access(args: argparse.Namespace) -> Direct:
     """Returns what requests have besides their address; raises Failure if a file of the command line cannot be used."""
     token = None if args.token_file is None else client.read_token(args.token_file)
-    return Direct("", client.tls_context(args), token, host=args.server_name or "", advice="")
+    return Direct("", client.tls_context(args), token, host=args.server_name or "")
 
 
 class Forwarded:
@@ -101,7 +102,7 @@ class Forwarded:
     def _direct(self, port: int) -> Direct:
         pod, access = self._pod, self._access
         host = access.host or f"{pod.service or pod.name}.{pod.namespace}.svc"
-        return Direct(f"{pod.scheme}://127.0.0.1:{port}", access.context, access.token, host, str(self), "")
+        return dataclasses.replace(access, url=f"{pod.scheme}://127.0.0.1:{port}", host=host, name=str(self), advice="")
 
 
 class Deciding:
