@@ -14,9 +14,8 @@ from hpad.api.metadata import Key
 from hpad.cli import offline, sources_request
 from hpad.cli.sources_request import MetricRequest
 from hpad.daemon import logs
-from hpad.engine.addresses import addresses
-from hpad.engine.spec import compiled_spec
 from hpad.settings import Settings, SourceSettings
+from hpad.simulation.history import metrics_of
 from hpad.sources import manager, plugins
 
 Place = tuple[Key, str]
@@ -74,32 +73,24 @@ class _Asked(NamedTuple):
 
 
 def _asked(gatherer: manager.Gatherer, settings: Settings, hpa: HorizontalPodAutoscaler) -> Iterator[_Asked]:
-    metrics = compiled_spec(hpa).metrics
-    for address, metric in zip(addresses(metrics), metrics, strict=True):
-        if metric.type in (EXTERNAL, OBJECT, PODS) and metric.error is None:
-            one = _one(gatherer, settings, (hpa.key, address), metric.query, hpa)
-            if one is not None:
-                yield one
-
-
-def _one(
-    gatherer: manager.Gatherer, settings: Settings, place: Place, query: Query, hpa: HorizontalPodAutoscaler
-) -> _Asked | None:
-    """Returns the metric with its source; None if no source of the settings has it."""
-    try:
-        name, handed, problem = gatherer.source_of(query), query, ""
-    except AdapterError:
-        return None
-    source = next((each for each in settings.sources if each.name == name), None)
-    if source is None:  # the metrics APIs of the cluster, which remember nothing
-        return None
-    try:
-        handed = gatherer.handed(query)
-    except AdapterError as error:
-        problem = error.message
-    if query.type == PODS:
-        problem = _NO_SELECTOR
-    return _Asked(place, MetricRequest(source, query, HPAIdentity.of(hpa), handed), problem)
+    """Yields the metrics that a source of the settings has."""
+    sources = {each.name: each for each in settings.sources}
+    for address, metric in metrics_of(hpa).items():
+        if metric.type not in (EXTERNAL, OBJECT, PODS) or metric.error is not None:
+            continue
+        query = handed = metric.query
+        problem = _NO_SELECTOR if query.type == PODS else ""
+        try:
+            source = sources.get(gatherer.source_of(query))
+        except AdapterError:
+            continue
+        if source is None:  # the metrics APIs of the cluster, which remember nothing
+            continue
+        try:
+            handed = gatherer.handed(query)
+        except AdapterError as error:
+            problem = problem or error.message
+        yield _Asked((hpa.key, address), MetricRequest(source, query, HPAIdentity.of(hpa), handed), problem)
 
 
 async def _answers(asked: Sequence[_Asked], make: plugins.Contexts, window: timedelta) -> dict[Place, PastPromQL]:
