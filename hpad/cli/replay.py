@@ -75,11 +75,6 @@ class Selection:
         self._last: datetime | None = None
         self._found = False
 
-    @classmethod
-    def of(cls, args: argparse.Namespace) -> "Selection":
-        """Returns the selection of the arguments. Raises Failure for an invalid time."""
-        return cls(args.hpa, *moments.between(args))
-
     @property
     def limited(self) -> bool:
         """Whether only an interval is selected."""
@@ -162,7 +157,7 @@ def _run(args: argparse.Namespace) -> int:
     """Replays as the arguments say. Raises RecordingError, and Failure for wrong use."""
     if args.verbose and not args.explain:
         raise WrongUse("-v needs --explain")
-    selection, left_out = Selection.of(args), list[str]()
+    selection, left_out = Selection(args.hpa, *moments.between(args)), list[str]()
 
     def leave_out(text: str) -> None:
         left_out.append(text)

@@ -34,7 +34,7 @@ def note(text: str) -> None:
 @contextlib.contextmanager
 def opened(args: argparse.Namespace) -> Iterator[HpadConnection]:
     """Connects, and ends all children of this process with the block. Raises Failure, which says what was tried."""
-    program = flags.kubectl(args)
+    program = Kubectl(tuple(flags.chosen(args)))
     namespace = None if args.all_namespaces else flags.namespace(args, program)
     if _is_direct(args):
         if args.verbose and args.address is None:

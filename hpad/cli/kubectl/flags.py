@@ -92,11 +92,6 @@ def _add(parser: Any, *names: str, **options: Any) -> None:
     parser.add_argument(*names, default=argparse.SUPPRESS, **options)
 
 
-def kubectl(args: argparse.Namespace) -> Kubectl:
-    """Returns kubectl with the flags of the command line."""
-    return Kubectl(tuple(chosen(args)))
-
-
 def chosen(args: argparse.Namespace) -> Iterator[str]:
     """Yields the flags of kubectl on the command line, as kubectl takes them."""
     for name in KUBECTL:
