@@ -109,16 +109,6 @@ def source(
         args.step = _FINE if span.end - span.begin < timedelta(days=1) else _COARSE
     if args.recording is not None:
         return _recorded(args, span, only)
-    return _queried(args, settings, span, progress, only)
-
-
-def _queried(
-    args: argparse.Namespace,
-    settings: Settings,
-    span: LookedAt,
-    progress: ReadingProgress,
-    only: Collection[Key] | None,
-) -> PastSource:
     # Imported late: these load requests.
     from hpad.simulation.advice import reading
     from hpad.simulation.advice.reading.series import DEFAULT, read_file

@@ -3,10 +3,9 @@
 Errors are what the daemon refuses: annotations, queries and budgets. Warnings are what has no effect.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
-from hpad import settings
 from hpad.api import hpa as v2
 from hpad.api import older
 from hpad.api import selector as selectors
@@ -20,9 +19,15 @@ from hpad.engine.annotations import PLAIN, missing_fields
 
 
 def errors(hpa: v2.HorizontalPodAutoscaler, value: dict[str, Any], given: Given) -> Iterator[Problem]:
-    """Yields what the daemon refuses in an HPA that the API server takes. `value`: its document."""
+    """Yields what the daemon refuses in an HPA that the API server takes. `value`: its document.
+
+    Imports adapters if an Autoscaler has queries.
+    """
     yield from annotation_errors(hpa, value)
-    yield from _query_errors(hpa, given.sources)
+    if hpa.spec.queries:
+        from hpad.sources import own_queries  # imported late, since `hpad check` of HPAs alone must start fast
+
+        yield from own_queries.problems(hpa, given.sources)
     named = PLAIN.budget(hpa)
     if named is not None and given.budgets is not None and named[0] not in given.budgets:
         text = f"the configuration has no such budget{hint(named[0], tuple(given.budgets)) if given.budgets else ''}"
@@ -35,17 +40,6 @@ def annotation_errors(hpa: v2.HorizontalPodAutoscaler, value: dict[str, Any]) ->
     for error in PLAIN.of(hpa).errors:
         if error.path in present:  # else a field of the spec says it, which is validated as such
             yield invalid(_place(error.path, value), present[error.path], error.text)
-
-
-def _query_errors(
-    hpa: v2.HorizontalPodAutoscaler, sources: Sequence[settings.SourceSettings] | None
-) -> Iterable[Problem]:
-    """Returns what is wrong with the queries of an Autoscaler. Imports adapters if it has some."""
-    if not hpa.spec.queries:
-        return ()
-    from hpad.sources import own_queries  # imported late, since `hpad check` of HPAs alone must start fast
-
-    return own_queries.problems(hpa, sources)
 
 
 def _place(annotation: str, value: dict[str, Any]) -> str:
