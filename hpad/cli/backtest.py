@@ -159,8 +159,10 @@ def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Cas
         past = _past(args)
         first = backtest.as_recorded(found, settings.tunables.downscale_stabilization)
         results = [] if first is None else [first]
-        pairs = zip(cases, periods, strict=True)
-        results += [_over(case, found, past, period, settings.tunables) for case, period in pairs]
+        results += [
+            backtest.over(case.name, case.hpa, found, past, period, settings.tunables)
+            for case, period in zip(cases, periods, strict=True)
+        ]
         queues = PastModel(cases[0].hpa, found, past).backlogs
         metrics = metric_charts(cases[0].hpa, found)
         source = str(args.csv or args.prometheus)
@@ -171,12 +173,6 @@ def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Cas
         parameters |= {"startup": f"{args.startup:g}s", "lag": f"{args.lag:g}s"}
     key = cases[0].hpa.key
     return BacktestReport(str(key), parameters, results, metrics, notes, args.price)
-
-
-def _over(
-    case: _Case, found: LoadHistory, past: PastLoad, period: timedelta, tunables: Tunables, goal: Goal | None = None
-) -> Result:
-    return backtest.over(case.name, case.hpa, PastModel(case.hpa, found, past), found, period, tunables, goal)
 
 
 def _modelled(result: Result) -> str:
@@ -301,7 +297,7 @@ def _search(args: argparse.Namespace, settings: Settings) -> int:
 def _outcome(
     case: _Case, *, found: LoadHistory, past: PastLoad, period: timedelta, tunables: Tunables, goal: Goal
 ) -> Any:
-    return _over(case, found, past, period, tunables, goal).outcome
+    return backtest.over(case.name, case.hpa, found, past, period, tunables, goal).outcome
 
 
 def _parameter(text: str) -> tuple[str, list[str]]:

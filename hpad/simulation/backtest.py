@@ -21,7 +21,8 @@ from hpad.records import replay
 from hpad.records.format import Scenario, Step, decode_step
 from hpad.simulation.history import REPLICAS, LoadHistory
 from hpad.simulation.outcome import FLAP, OutcomeTally, SimulatedOutcome, wanted
-from hpad.simulation.run import Workload, simulate
+from hpad.simulation.past import PastLoad, PastModel
+from hpad.simulation.run import simulate
 
 Curve = Sequence[tuple[datetime, int]]
 """Times, and the replica count from then on."""
@@ -79,16 +80,16 @@ class Result(NamedTuple):
 def over(
     name: str,
     hpa: HorizontalPodAutoscaler,
-    workload: Workload,
-    span: LoadHistory,
+    history: LoadHistory,
+    past: PastLoad,
     period: timedelta,
     tunables: Tunables,
     goal: Goal | None = None,
 ) -> Result:
     """Runs one spec from the first time of the history to the last. It is measured against `goal` (None: its own)."""
     tally, curve = OutcomeTally(tunables.downscale_stabilization), []
-    length = span.end - span.start + period
-    for done, _, after in simulate(hpa, workload, start=span.start, length=length, period=period, tunables=tunables):
+    workload, start, length = PastModel(hpa, history, past), history.start, history.end - history.start + period
+    for done, _, after in simulate(hpa, workload, start=start, length=length, period=period, tunables=tunables):
         target = wanted(done.view, done.decision) if goal is None else goal.wanted(done)
         tally.add(done.view, done.decision, after, target)
         curve.append((done.view.now, after))

@@ -145,7 +145,7 @@ def test_missing_columns_are_named() -> None:
 def test_a_workload_at_its_goal_keeps_its_count() -> None:
     found = hpa(CPU)
     past = flat(cpu=50, replicas=7)
-    result = backtest.over("own", found, PastModel(found, past, PastLoad()), past, timedelta(seconds=15), Tunables())
+    result = backtest.over("own", found, past, PastLoad(), timedelta(seconds=15), Tunables())
     assert {count for _, count in result.curve} == {7}
     assert result.outcome.rescales == ()
     # 41 turns from the first to the last minute.
@@ -157,7 +157,7 @@ def test_half_the_goal_takes_twice_the_replicas() -> None:
     metric["resource"]["target"]["averageUtilization"] = 25
     found = hpa(metric)
     past = flat(cpu=50, replicas=4)
-    result = backtest.over("half", found, PastModel(found, past, PastLoad()), past, timedelta(seconds=15), Tunables())
+    result = backtest.over("half", found, past, PastLoad(), timedelta(seconds=15), Tunables())
     assert [count for _, count in result.curve][-1] == 8
 
 
