@@ -2,13 +2,13 @@
 
 import argparse
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from hpad.adapter import EXTERNAL, OBJECT, PODS, Adapter, AdapterError, HPAIdentity, PastPromQL, Query
+from hpad.adapter import EXTERNAL, OBJECT, PODS, AdapterError, HPAIdentity, PastPromQL, Query
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.cli import offline, sources_request
@@ -97,26 +97,19 @@ async def _answers(asked: Sequence[_Asked], make: plugins.Contexts, window: time
     """Returns the answers of one source."""
     found = {each.place: PastPromQL(problem=each.problem) for each in asked if each.problem}
     left, source = [each for each in asked if not each.problem], asked[0].request.source
+    failed, last = 0.0, PastPromQL(problem=_unknown(source))
     try:
         async with offline.adapter(source, make) as (adapter, redactor):
-            async for place, answer in _answered(adapter, left, make, window):
-                found[place] = msgspec.structs.replace(answer, problem=redactor(answer.problem))
+            past: Any = getattr(adapter, "past", None)
+            for each in left:
+                began = make.clock.monotonic()
+                if past is not None and failed < _LONGEST:
+                    last = await _asked_for(past, sources_request.for_hpa(adapter, each.request), window)
+                    failed += make.clock.monotonic() - began if last.problem else 0.0
+                found[each.place] = msgspec.structs.replace(last, problem=redactor(last.problem))
     except AdapterError as error:
         return {each.place: PastPromQL(problem=error.message) for each in left} | found
     return found
-
-
-async def _answered(
-    adapter: Adapter, asked: Sequence[_Asked], make: plugins.Contexts, window: timedelta
-) -> AsyncIterator[tuple[Place, PastPromQL]]:
-    past: Any = getattr(adapter, "past", None)
-    failed, last = 0.0, PastPromQL(problem=_unknown(asked[0].request.source) if asked else "")
-    for each in asked:
-        began = make.clock.monotonic()
-        if past is not None and failed < _LONGEST:
-            last = await _asked_for(past, sources_request.for_hpa(adapter, each.request), window)
-            failed += make.clock.monotonic() - began if last.problem else 0.0
-        yield each.place, last
 
 
 async def _asked_for(past: Any, query: Query, window: timedelta) -> PastPromQL:
