@@ -60,7 +60,7 @@ class MetricReader:
     _series: Series
     _grid: TimeGrid
     _own: Mapping[tuple[Key, str], PastPromQL]
-    _of_hpad: OwnSeriesReader | None
+    _of_hpad: OwnSeriesReader | None = None
 
     def read(
         self, hpas: Sequence[HorizontalPodAutoscaler], replicas: Mapping[Key, Column], status: StatusReader
