@@ -26,7 +26,7 @@ from hpad_adapters.celery.redis_keys import MOST_ENTRIES
 from hpad_adapters.celery.settings import RedisBroker
 
 pytest.importorskip("celery", reason="needs celery from PyPI")
-pytestmark = [needs_redis, pytest.mark.redis]
+pytestmark = [needs_redis, pytest.mark.redis, pytest.mark.usefixtures("patient_redis")]
 
 TASKS, WAITING, FETCHED = "celery_tasks", "celery_tasks_waiting", "celery_tasks_unacknowledged"
 TO_CLEAR = "celery_workers_to_clear"
