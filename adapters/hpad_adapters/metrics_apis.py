@@ -97,6 +97,10 @@ def _segment(text: str) -> str:
     return quote(text, safe="")
 
 
+class _NoListError(AdapterError):
+    """The answer of an API cannot be decoded."""
+
+
 class _ListReader:
     """Reads one of the APIs ("resource", "custom" or "external"), which its errors name."""
 
@@ -124,7 +128,8 @@ class _ListReader:
         except TimeoutError:
             raise fetch_failed(self._api, f"no answer within {self._timeout:g}s") from None
         except UNDECODABLE as error:
-            raise fetch_failed(self._api, f"the answer is not a list of metrics: {error}") from None
+            message = fetch_failed(self._api, f"the answer is not a list of metrics: {error}").message
+            raise _NoListError(message) from None
 
 
 class CustomMetrics:
@@ -280,11 +285,8 @@ class MetricsServer:
         One list per namespace serves all its queries; pods are selected here, by their labels in the list.
         """
         namespaces = list(dict.fromkeys(query.namespace for query in queries))
-        read = await asyncio.gather(*(or_error(self._read, namespace) for namespace in namespaces))
-        found = {
-            namespace: each if isinstance(each, AdapterError) else _Pods(each, lambda item: item.metadata.labels)
-            for namespace, each in zip(namespaces, read, strict=True)
-        }
+        read = await asyncio.gather(*(or_error(self._pods, namespace) for namespace in namespaces))
+        found = dict(zip(namespaces, read, strict=True))
         return [await or_error(self._answer, query, found[query.namespace]) for query in queries]
 
     def group(self, query: Query) -> str:
@@ -293,6 +295,17 @@ class MetricsServer:
 
     async def aclose(self) -> None:
         """Does nothing: hpad closes its client of the API server."""
+
+    async def _pods(self, namespace: str) -> _Pods | None:
+        """Returns the pods of a namespace; None where the server is to select them, with one list per query.
+
+        A pod that cannot be decoded then fails no query but those that select it. Some servers leave out the labels.
+        """
+        try:
+            pods = _Pods(await self._read(namespace), lambda item: item.metadata.labels)
+        except _NoListError:
+            return None
+        return None if pods.unlabelled else pods
 
     async def _read(self, namespace: str, selector: str = "") -> Sequence[PodMetrics]:
         """Lists in the version that was served last; where it is gone, in another one that the server has."""
@@ -318,11 +331,10 @@ class MetricsServer:
         offered = {version for group in found if group.name == _RESOURCE_GROUP for version in group.offered}
         return next((version for version in _RESOURCE_VERSIONS if version in offered), present)
 
-    async def _answer(self, query: Query, pods: _Pods | AdapterError) -> PodSample:
+    async def _answer(self, query: Query, pods: _Pods | AdapterError | None) -> PodSample:
         if isinstance(pods, AdapterError):
             raise pods
         if query.pods is None:
             raise AdapterError(f'{query.type} metric "{query.name}" comes without a selector of pods', "bug")
-        # Some servers leave out the labels of pods: then the server selects, with one list per query.
-        selected = await self._read(query.namespace, str(query.pods)) if pods.unlabelled else pods.select(query.pods)
+        selected = await self._read(query.namespace, str(query.pods)) if pods is None else pods.select(query.pods)
         return pod_sample(selected, query.name, query.container, query.ignored_containers)

@@ -87,7 +87,7 @@ async def test_the_error_holds_the_message_of_the_api_server(kubernetes, adapter
 
 @pytest.mark.parametrize("body", ["", "garbage", "[]", '{"items": 5}', '{"items": [{"timestamp": "noon"}]}'])
 async def test_an_invalid_list_is_an_error(kubernetes, adapter, body):
-    kubernetes.cluster.faults.add(path="metrics.k8s.io", body=body)
+    kubernetes.cluster.faults.add(path="metrics.k8s.io", body=body, times=2)
     [answer] = await adapter.answer([testing.resource("cpu", "app=web")])
     assert isinstance(answer, AdapterError)
     assert answer.message.startswith("unable to fetch metrics from resource metrics API: the answer is not a list")
@@ -109,6 +109,19 @@ async def test_the_server_selects_pods_if_its_lists_have_no_labels(kubernetes, a
     [answer] = await adapter.answer([testing.resource("cpu", "app=db")])
     assert isinstance(answer, PodSample)
     assert set(answer.values) == {"db-1"}
+
+
+async def test_a_pod_that_cannot_be_decoded_fails_only_the_queries_that_select_it(context):
+    class Odd(Served):
+        async def get(self, path: str, params=None) -> bytes:
+            body = await super().get(path, params)
+            return body if params == {"labelSelector": "app=web"} else body.replace(b'"30s"', b"null")
+
+    adapter = MetricsServer(Settings(), msgspec.structs.replace(context, api=Odd("v1beta1")))
+    sound, odd = await adapter.answer([testing.resource("cpu", "app=web"), testing.resource("cpu", "app=odd")])
+    assert sound == PodSample({"web-1": PodValue(150, TIME, WINDOW)}, TIME)
+    assert isinstance(odd, AdapterError)
+    assert "the answer is not a list of metrics" in odd.message
 
 
 async def test_the_error_without_an_api_server():
