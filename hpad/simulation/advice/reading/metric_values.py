@@ -1,7 +1,6 @@
 """The values of the metrics of HPAs: from cAdvisor and the requests, from other queries, or from the status."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from hpad.api.hpa import HorizontalPodAutoscaler
@@ -52,15 +51,22 @@ class _Metric(NamedTuple):
         return self.metric.type in (RESOURCE, CONTAINER_RESOURCE)
 
 
-@dataclass(frozen=True)
 class MetricReader:
-    """Reads the metrics of a few HPAs. `_own` has the PromQL of metrics by HPA and address."""
+    """Reads the metrics of a few HPAs. `own` has the PromQL of metrics by HPA and address."""
 
-    _answers: Answers
-    _series: Series
-    _grid: TimeGrid
-    _own: Mapping[tuple[Key, str], PastPromQL]
-    _of_hpad: OwnSeriesReader | None = None
+    def __init__(
+        self,
+        answers: Answers,
+        series: Series,
+        grid: TimeGrid,
+        own: Mapping[tuple[Key, str], PastPromQL],
+        of_hpad: OwnSeriesReader | None = None,
+    ) -> None:
+        self._answers = answers
+        self._series = series
+        self._grid = grid
+        self._own = own
+        self._of_hpad = of_hpad
 
     def read(
         self, hpas: Sequence[HorizontalPodAutoscaler], replicas: Mapping[Key, Column], status: StatusReader
