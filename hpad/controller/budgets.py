@@ -24,6 +24,7 @@ from hpad.engine import budget, share
 from hpad.engine.annotations import AnnotationReader
 from hpad.engine.budget import REPLICA, REPLICAS, BudgetMember, Shares
 from hpad.engine.settle import Outcome
+from hpad.engine.spec import compiled_spec
 from hpad.engine.turn import AskBudget, Reconcile
 from hpad.engine.view import ABSENT, DRY_RUN, View
 from hpad.kube import errors
@@ -48,8 +49,7 @@ class _Sharer(msgspec.Struct):
     that turn decided nothing, or may not write, so the HPA keeps what it has. `cost` is in millicores, 0 while it is
     unknown. `seen` is spec.replicas as read or written last. `granted` is the count of a write under way, or of one
     that may have been made, which counts until `unsure` (monotonic seconds). `shown` is `shown_of`, a `member`, as the
-    others saw it last: recordings share the object. `target` stands for the target: HPAs that have the same one, as an
-    Autoscaler in shadow mode beside an HPA, hold its replicas once.
+    others saw it last: recordings share the object.
     """
 
     hpa: HorizontalPodAutoscaler
@@ -64,11 +64,15 @@ class _Sharer(msgspec.Struct):
     unsure: float | None = None
     shown: BudgetMember | None = None
     shown_of: BudgetMember | None = None
-    target: str = ""
 
     @property
     def key(self) -> Key:
         return self.hpa.key
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """Namespace and target. A shadow Autoscaler and an HPA may have the same, whose replicas count once."""
+        return self.key.namespace, compiled_spec(self.hpa).target_id
 
     def is_of(self, hpa: HorizontalPodAutoscaler) -> bool:
         """Whether this is the HPA, and with the same target."""
@@ -204,9 +208,6 @@ class Budgets:
 
     def _add(self, sharer: _Sharer) -> _Sharer:
         self._sharers[sharer.key] = self._sharing[sharer.budget][sharer.key] = sharer
-        scaled = sharer.hpa.spec.scale_target_ref
-        group = (scaled.api_version or "").partition("/")[0]
-        sharer.target = f"{sharer.key.namespace}/{group}/{scaled.kind}/{scaled.name}"
         return sharer
 
     def _note(self, known: _Sharer, step: AskBudget, view: View) -> None:
